@@ -1,0 +1,42 @@
+# Each target does the set-up that it needs. PYTHON names the interpreter that makes .venv: 3.11 or newer.
+PYTHON ?= python3
+.DELETE_ON_ERROR:
+.PHONY: setup run test lint bench lock clean
+
+setup: .venv/dev.stamp
+
+run: .venv/run.stamp
+	@.venv/bin/freshet up --demo
+
+test: .venv/dev.stamp
+	.venv/bin/python -m pytest
+
+lint: .venv/dev.stamp
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+bench: .venv/dev.stamp
+	.venv/bin/python -m bench
+
+# Requirements are locked by hash, without index addresses.
+lock: .venv/dev.stamp
+	uv pip compile -q --generate-hashes --no-emit-index-url --extra build --python-version 3.11 pyproject.toml -o requirements/run.txt
+	uv pip compile -q --generate-hashes --no-emit-index-url --extra dev --python-version 3.11 pyproject.toml -o requirements/dev.txt
+
+clean:
+	rm -rf .venv .cache data build *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Freshet needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+
+.venv/run.stamp: requirements/run.txt pyproject.toml | .venv/bin/python
+	@echo "Setting up .venv (once)"
+	.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.txt
+	.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/dev.stamp: requirements/dev.txt .venv/run.stamp
+	.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
