@@ -1,0 +1,21 @@
+-- id: c47b82f9-0d31-4f6a-b2a8-95e3d06c7b18
+-- name: usage.api-counts
+-- language: sql
+-- max_rows: 1000
+-- cache_seconds: 900
+-- warming_seconds: 300
+-- sandboxed: false
+-- parameter: project pattern required
+-- parameter: interval word required: minutely hourly daily 15min 30min 1hr 3hr 1day 3day 7day
+
+-- API requests by time bucket and family (specification 2.4 and 4.3): those whose URL the pattern matches, from the
+-- window's exact start on. A path with several of the texts counts in each; families is the set of texts as bits.
+SELECT
+    datetime_text(bucket) AS timestamp,
+    sum(hits * (families & 1 > 0)) AS total_rest_requests,
+    sum(hits * (families & 2 > 0)) AS total_storage_requests,
+    sum(hits * (families & 4 > 0)) AS total_auth_requests,
+    sum(hits * (families & 8 > 0)) AS total_realtime_requests
+FROM request_counts(@project, @now - usage_span(@interval), usage_grain(@interval))
+GROUP BY bucket
+ORDER BY bucket

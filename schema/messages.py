@@ -1,0 +1,178 @@
+"""From the bytes of one Kafka message to its elements (contract section 4).
+
+A message is one JSON object, an array of them, lines of them, `{"batch": […]}` or OTLP JSON. Each element keeps the
+bytes in which it was received, so that one bad element never costs its siblings anything.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from schema import otlp
+
+LARGEST_MESSAGE = 16 << 20  # bytes
+MOST_ELEMENTS = 100_000
+DEEPEST = 64  # levels within an element
+WHOLE_MESSAGE = -1  # the index of what concerns a message as a whole
+
+_BOM = b"\xef\xbb\xbf"
+_SPACE = b" \t\r\n"
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(_STRING.pattern + rb"|[\[\]{}]", re.DOTALL)
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|(u[dD][c-fC-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_any: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=str).decode
+
+
+class Reject(msgspec.Struct, frozen=True, gc=False):
+    """What could not be taken: its place in the message, one of the reasons of contract section 4, and its bytes."""
+
+    index: int
+    reason: str
+    data: bytes
+
+
+class Element(msgspec.Struct, frozen=True, gc=False):
+    """One JSON object of a message, as received, and its place there (for lines: the line's number)."""
+
+    index: int
+    data: bytes
+
+
+def trim(value: bytes) -> bytes:
+    """A message without byte order mark and surrounding white space."""
+    return value.removeprefix(_BOM).strip(_SPACE)
+
+
+def is_utf8(value: bytes) -> bool:
+    """Whether all bytes are UTF-8, those too that the JSON decoder skips unseen."""
+    if value.isascii():
+        return True
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def pair_surrogates(value: bytes) -> bytes:
+    r"""JSON text in which each `\uD800`-like escape without its partner reads `\ufffd`: the length stays.
+
+    Half a surrogate pair is allowed by JSON's grammar but stands for no character, and would make an answer that
+    holds it unreadable for strict clients.
+    """
+    if b"\\ud" not in value and b"\\uD" not in value:
+        return value
+
+    def pair(match: re.Match[bytes]) -> bytes:
+        escape = match.group()
+        lone = match.group(2) is not None or (len(escape) == 6 and match.group(1) is None)
+        return b"\\ufffd" if lone else escape
+
+    return _ESCAPE.sub(pair, value)
+
+
+def too_deep(element: bytes) -> bool:
+    """Whether an element nests deeper than 64 levels, itself the first."""
+    if element.count(b"{") + element.count(b"[") <= DEEPEST:
+        return False
+    brackets = _STRING.sub(b"", element).translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > DEEPEST
+
+
+def split(value: bytes) -> Iterator[Element | Reject]:
+    """The elements of a trimmed, valid UTF-8 message, and a reject for each part that is none."""
+    try:
+        parts = _split(value, pruned=False)
+    except RecursionError:
+        parts = _split(_prune(value), pruned=True)
+    yield from parts
+
+
+def _split(value: bytes, pruned: bool) -> Iterator[Element | Reject]:
+    try:
+        if value.startswith(b"["):
+            return _objects(_array(value))
+        if value.startswith(b"{"):
+            members = _members(value)
+            batch = bytes(members.get("batch", b""))
+            if batch.startswith(b"["):
+                return _objects(_array(batch))
+            if bytes(members.get("resourceLogs", b"")).startswith(b"["):
+                return iter((Reject(WHOLE_MESSAGE, "too_deep", value),)) if pruned else _otlp(_any(value))
+            return iter((Element(0, value),))
+        _any(value)
+        return iter((Reject(WHOLE_MESSAGE, "not_object", value),))
+    except msgspec.ValidationError:  # a number too long for an integer, alone or within OTLP
+        return iter((Reject(WHOLE_MESSAGE, "not_object", value),))
+    except msgspec.DecodeError:
+        return _lines(value)
+
+
+def _objects(parts: list[msgspec.Raw]) -> Iterator[Element | Reject]:
+    if len(parts) > MOST_ELEMENTS:
+        yield Reject(WHOLE_MESSAGE, "too_large", b"")
+        return
+    for index, part in enumerate(parts):
+        data = bytes(part)
+        yield Element(index, data) if data.startswith(b"{") else _no_object(index, data)
+
+
+def _no_object(index: int, data: bytes) -> Reject:
+    return Reject(index, "too_deep" if too_deep(data) else "not_object", data)
+
+
+def _otlp(document: dict[str, Any]) -> Iterator[Element | Reject]:
+    for index, record in enumerate(otlp.records(document)):
+        if isinstance(record, otlp.Malformed):
+            yield Reject(index, "not_object", msgspec.json.encode(record.part))
+        else:
+            yield Element(index, msgspec.json.encode(record))
+
+
+def _lines(value: bytes) -> Iterator[Element | Reject]:
+    if value.count(b"\n") > MOST_ELEMENTS:
+        return iter((Reject(WHOLE_MESSAGE, "too_large", value),))
+    found: list[Element | Reject] = []
+    for number, line in enumerate(value.split(b"\n")):
+        line = line.strip(_SPACE)
+        if not line:
+            continue
+        try:
+            _members(line)
+            found.append(Element(number, line))
+        except msgspec.ValidationError:
+            found.append(_no_object(number, line))
+        except msgspec.DecodeError:
+            found.append(Reject(number, "not_json", line))
+    if len(found) > 1 and any(isinstance(part, Element) for part in found):
+        return iter(found)
+    return iter((Reject(WHOLE_MESSAGE, "not_json", value),))
+
+
+def _prune(value: bytes) -> bytes:
+    """A message without what nests too deep for the decoder: shallow elements stay whole, deep ones stay too deep."""
+    kept: list[bytes] = []
+    depth = start = 0
+    limit = DEEPEST + 8  # the levels around an element, with some to spare
+    for match in _STRING_OR_BRACKET.finditer(value):
+        step = _STEP.get(match.group()[0], 0)
+        if step > 0:
+            depth += 1
+            if depth == limit:
+                kept.append(value[start : match.end()])
+        elif step < 0:
+            if depth == limit:
+                start = match.start()
+            depth -= 1
+    if depth < limit:
+        kept.append(value[start:])
+    return b"".join(kept)

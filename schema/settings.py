@@ -1,0 +1,111 @@
+"""Settings: environment variables `FRESHET_<NAME>` over `freshet.toml` in the working folder over the defaults below.
+
+They are read and checked once, when a process starts. A name that is none of these stops the start, so that a
+misspelt setting is not silently the default.
+"""
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from schema.errors import SettingsError
+
+PREFIX = "FRESHET_"
+EMBEDDED = "embedded"
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("it must be 1 or more")
+    return value
+
+
+def _broker(text: str) -> str:
+    if text == EMBEDDED:
+        return text
+    hosts = text.removeprefix("kafka://").split(";")
+    names_and_ports = [host.rpartition(":")[::2] for host in hosts]
+    if not text.startswith("kafka://") or not all(name and port.isdigit() for name, port in names_and_ports):
+        raise ValueError("it must be embedded or kafka://host:port[;host:port…]")
+    return text
+
+
+def _store(text: str) -> str:
+    if text != "sqlite":
+        raise ValueError("the only store is sqlite")
+    return text
+
+
+def _listen(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError("it must be host:port")
+    return text
+
+
+def _setting(default: Any, parse: Callable[[str], Any], text: str) -> Any:
+    return field(default=default, metadata={"parse": parse, "help": text})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of all processes, typed and checked."""
+
+    broker: str = _setting(
+        EMBEDDED, _broker, "`embedded` (in memory, for trying out) or `kafka://host:port[;host:port]`"
+    )
+    data: Path = _setting(Path("data"), _path, "the folder of the databases")  # noqa: RUF009
+    store: str = _setting("sqlite", _store, "the kind of store")
+    listen: str = _setting("127.0.0.1:4000", _listen, "where the API listens")
+    topic_edge: str = _setting("cloudflare.logs.prod", str, "the topic of edge request logs")
+    topic_functions: str = _setting("deno-relay-logs", str, "the topic of function invocation logs")
+    topic_partitions: int = _setting(4, _count, "the partitions of a topic that Freshet has to create")
+    group: str = _setting("freshet", str, "the workers' consumer group")
+    log_id: str = _setting("", str, "the identity of the log; empty: the Kafka cluster's own id")
+    session_seconds: int = _setting(10, _count, "after how long a silent worker's partitions go to another")
+    stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
+    api_workers: int = _setting(1, _count, "the API's processes")
+    query_seconds: int = _setting(10, _count, "the time limit of a query")
+
+    @property
+    def bootstrap(self) -> list[str]:
+        """The brokers as host:port."""
+        return self.broker.removeprefix("kafka://").split(";")
+
+
+def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("freshet.toml")) -> Settings:
+    """The settings in force. Raises SettingsError that names the setting, its value, and what is allowed."""
+    given: dict[str, tuple[str, str]] = {}
+    if file.exists():
+        try:
+            document = tomllib.loads(file.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{file}: {error}") from error
+        given |= {name: (str(value), f"{name} in {file}") for name, value in document.items()}
+    for variable, text in environ.items():
+        if variable.startswith(PREFIX):
+            given[variable.removeprefix(PREFIX).lower()] = (text, variable)
+    known = {setting.name: setting for setting in fields(Settings)}
+    values: dict[str, Any] = {}
+    for name, (text, origin) in given.items():
+        if name not in known:
+            allowed = ", ".join(PREFIX + setting.upper() for setting in known)
+            raise SettingsError(f"{origin} is no setting of Freshet. There are: {allowed}")
+        try:
+            values[name] = known[name].metadata["parse"](text)
+        except ValueError as error:
+            raise SettingsError(f"{origin} is {text!r}: {error}") from error
+    return Settings(**values)
+
+
+def to_environment(settings: Settings) -> dict[str, str]:
+    """The environment variables that give another process the same settings."""
+    return {PREFIX + setting.name.upper(): str(getattr(settings, setting.name)) for setting in fields(settings)}
