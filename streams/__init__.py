@@ -1,0 +1,1 @@
+"""The write side: from the topics to the tables."""

@@ -1,0 +1,78 @@
+"""The Faust application: two topics, two agents, one store."""
+
+from typing import Any
+
+import faust
+from faust import StreamT
+
+from schema.clock import Clock, system_clock
+from schema.decoding import decode_edge, decode_functions
+from schema.settings import Settings
+from schema.tables import current_generation, store_path
+from streams import transport
+from streams.batch import FetchedBatch, Topic
+from streams.fold import fold_edge, fold_invocations
+from streams.ingest import Ingest
+from streams.store import Store
+
+EDGE = Topic(decode_edge, fold_edge)
+FUNCTIONS = Topic(decode_functions, fold_invocations)
+
+BATCH_RECORDS = 5000  # of one fetch, all partitions together
+BATCH_BYTES = 4 << 20  # of one partition in one fetch
+BUFFERED_BATCHES = 4
+
+
+class FreshetApp(faust.App):
+    """A Faust application that carries the worker's `Ingest`."""
+
+    ingest: Ingest
+
+
+def create_app(settings: Settings, cluster: str, clock: Clock = system_clock) -> FreshetApp:
+    """The worker's application, on a data folder whose databases have been migrated.
+
+    `cluster` is the log's identity as `prepare_topics` tells it.
+    """
+    app = FreshetApp(
+        settings.group,
+        broker=[f"{transport.SCHEME}://{host}" for host in settings.bootstrap],
+        datadir=str(settings.data / "faust"),
+        version=1,
+        agent_supervisor="mode.CrashingSupervisor",
+        broker_session_timeout=settings.session_seconds,
+        broker_heartbeat_interval=max(0.5, settings.session_seconds / 10),
+        broker_rebalance_timeout=60,
+        broker_request_timeout=60,
+        broker_max_poll_interval=365 * 86400.0,  # the watchdog's business: see docs/decisions/0003
+        broker_max_poll_records=BATCH_RECORDS,
+        broker_commit_interval=1.0,
+        consumer_auto_offset_reset="none",
+        consumer_max_fetch_size=BATCH_BYTES,
+        consumer_metadata_max_age_ms=5000,
+        stream_buffer_maxsize=BUFFERED_BATCHES,
+        table_standby_replicas=0,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+        worker_redirect_stdouts=False,
+    )
+    store = Store(store_path(settings.data, current_generation(settings.data)), clock)
+    recreations = store.recreations(cluster)
+    names = (settings.topic_edge, settings.topic_functions)
+    app.ingest = Ingest(store, {name: f"{cluster}.{recreations.get(name, 0)}" for name in names})
+    _agent(app, settings.topic_edge, EDGE, "edge")
+    _agent(app, settings.topic_functions, FUNCTIONS, "functions")
+    return app
+
+
+def _agent(app: FreshetApp, topic_name: str, topic: Topic[Any], label: str) -> None:
+    channel = app.topic(topic_name, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
+
+    async def agent(stream: StreamT[bytes]) -> None:
+        async for event in stream.events():
+            batch: FetchedBatch = event.message.value
+            if not await app.ingest.apply(topic, batch):
+                await app.consumer.perform_seek()
+
+    app.agent(channel, name=label)(agent)

@@ -1,0 +1,115 @@
+"""The fold: from a batch's events to the deltas that its transaction adds to the tables. Pure: no clock, no I/O.
+
+Every delta is a count, an integer sum, a minimum, a maximum, a mergeable histogram or a block, so batches may be cut
+and ordered in any way and still come to the same answers (design section 1).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from schema.blocks import ENTRIES_PER_BLOCK, Entry, Hit
+from schema.events import EdgeEvent, Invocation
+from schema.histogram import cell_of, whole_milliseconds
+from schema.tables import INVOCATION_GRAINS, ORIGIN_GRAINS
+from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
+
+_timestamp = attrgetter("timestamp")
+
+
+@dataclass(slots=True)
+class InvocationDelta:
+    """What a batch adds to one bucket of `invocations`. Times in integer µs; `cells` counts by histogram cell."""
+
+    count: int = 0
+    error_count: int = 0
+    classes: list[int] = field(default_factory=lambda: [0] * 5)
+    timed_count: int = 0
+    sum_time: int = 0
+    min_time: int | None = None
+    max_time: int | None = None
+    cells: dict[int, int] = field(default_factory=dict)
+
+    def add(self, status: int | None, time: int | None) -> None:
+        """Count one invocation: a status from 400 on is an error; without a time it counts in no statistic of times."""
+        self.count += 1
+        if status is not None:
+            self.error_count += status >= 400
+            if 100 <= status < 600:
+                self.classes[status // 100 - 1] += 1
+        if time is not None:
+            self.timed_count += 1
+            self.sum_time += time
+            self.min_time = time if self.min_time is None else min(self.min_time, time)
+            self.max_time = time if self.max_time is None else max(self.max_time, time)
+            cell = cell_of(whole_milliseconds(time))
+            self.cells[cell] = self.cells.get(cell, 0) + 1
+
+
+InvocationKey = tuple[str, str, int, int]
+"""(project, function, grain in seconds, bucket start in µs); function '' stands for all of the project."""
+OriginKey = tuple[str, str, int, int, int]
+"""(project, origin, grain in seconds, bucket start in µs, family set)."""
+UrlRun = tuple[str, str, list[Hit]]
+"""(project, origin, requests)."""
+
+
+@dataclass(slots=True)
+class Deltas:
+    """What a batch adds to the tables. Entry and URL blocks keep to one UTC hour each."""
+
+    invocations: dict[InvocationKey, InvocationDelta] = field(default_factory=dict)
+    origin_hits: Counter[OriginKey] = field(default_factory=Counter)
+    entry_blocks: list[tuple[str, list[Entry]]] = field(default_factory=list)
+    url_blocks: list[list[UrlRun]] = field(default_factory=list)
+
+
+def fold_invocations(events: Iterable[Invocation]) -> Deltas:
+    """The deltas of invocations: each counts in its function's buckets and in its project's, once in each grain."""
+    deltas: defaultdict[InvocationKey, InvocationDelta] = defaultdict(InvocationDelta)
+    for event in events:
+        for function in (event.function, "") if event.function else ("",):
+            for grain in INVOCATION_GRAINS:
+                key = (event.project, function, grain, floor_to(event.timestamp, grain * SECOND))
+                deltas[key].add(event.status, event.execution_time)
+    return Deltas(invocations=dict(deltas))
+
+
+def fold_edge(events: Iterable[EdgeEvent]) -> Deltas:
+    """The deltas of edge requests: blocks of entries and of URLs, and hits by origin."""
+    entries: defaultdict[tuple[str, int], list[EdgeEvent]] = defaultdict(list)
+    urls: defaultdict[tuple[int, str, str], list[Hit]] = defaultdict(list)
+    minutes: Counter[tuple[int, str, str, int]] = Counter()
+    for event in events:
+        timestamp, project, origin = event.timestamp, event.project, event.origin
+        hour = timestamp // HOUR
+        entries[project, hour].append(event)
+        urls[hour, project, origin].append(Hit(timestamp, event.families, event.url.encode()))
+        minutes[timestamp // MINUTE, project, origin, event.families] += 1
+    return Deltas(origin_hits=_by_grain(minutes), entry_blocks=_entry_blocks(entries), url_blocks=_url_blocks(urls))
+
+
+def _by_grain(minutes: Counter[tuple[int, str, str, int]]) -> Counter[OriginKey]:
+    hits: Counter[OriginKey] = Counter()
+    for (minute, project, origin, families), count in minutes.items():
+        for grain in ORIGIN_GRAINS:
+            hits[project, origin, grain, floor_to(minute * MINUTE, grain * SECOND), families] += count
+    return hits
+
+
+def _entry_blocks(groups: dict[tuple[str, int], list[EdgeEvent]]) -> list[tuple[str, list[Entry]]]:
+    blocks: list[tuple[str, list[Entry]]] = []
+    for (project, _), events in groups.items():
+        events.sort(key=_timestamp)
+        entries = [Entry(event.timestamp, event.missing_id, event.data) for event in events]
+        for start in range(0, len(entries), ENTRIES_PER_BLOCK):
+            blocks.append((project, entries[start : start + ENTRIES_PER_BLOCK]))
+    return blocks
+
+
+def _url_blocks(runs: dict[tuple[int, str, str], list[Hit]]) -> list[list[UrlRun]]:
+    blocks: defaultdict[int, list[UrlRun]] = defaultdict(list)
+    for hour, project, origin in sorted(runs):
+        blocks[hour].append((project, origin, runs[hour, project, origin]))
+    return list(blocks.values())

@@ -1,0 +1,35 @@
+"""Log lines of the worker: one form, and no floods."""
+
+import logging
+import sys
+import time
+
+
+class RateLimit(logging.Filter):
+    """Lets a message's text through once in so many seconds; a broker that is away otherwise fills the disk."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._last: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log a record."""
+        text, now = str(record.msg), time.monotonic()
+        if now - self._last.get(text, -self._seconds) < self._seconds:
+            return False
+        if len(self._last) > 1000:
+            self._last.clear()
+        self._last[text] = now
+        return True
+
+
+def set_up_logging() -> None:
+    """Log to standard error: ours from INFO, the libraries' from WARNING, repeated ones once in 10 s."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("freshet").setLevel(logging.INFO)
+    for library in ("aiokafka", "faust", "mode"):
+        for name in [library, *(n for n in logging.root.manager.loggerDict if n.startswith(f"{library}."))]:
+            logging.getLogger(name).addFilter(RateLimit(10.0))

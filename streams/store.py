@@ -1,0 +1,245 @@
+"""The write side's store: a batch's deltas and its position in one transaction.
+
+The commit protocol of a batch [start, end) of a partition; docs/guarantees.md and the tests use the same numbers:
+
+1. What needs no lock is done before: decode, fold, pack. Then BEGIN IMMEDIATE.
+2. A retired generation takes nothing: ROLLBACK, StoreRetired.
+3. Compare and set: the partition's position moves from `start` to `end`. Where it does not stand at `start`, another
+   worker has been here or a batch before this one was dropped: ROLLBACK, nothing is applied, and the caller seeks to
+   the stored position.
+4. The deltas, the rejects and the counters are added.
+5. COMMIT. Only from here on is anything of the batch visible, and then all of it.
+
+A crash before 5 leaves nothing, a crash after it leaves everything, and either way the next batch starts where the
+position stands.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from schema import histogram
+from schema.blocks import NO_DICTIONARY
+from schema.clock import Clock
+from schema.errors import StoreRetired
+from schema.events import PlacedReject, Source
+from streams.packing import Rows
+
+KEPT_REJECTS = 10_000  # the newest; their counters are kept for good
+KEPT_REJECT_BYTES = 4096  # of each
+_BUSY_SECONDS = 5.0
+_TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+
+_MOVE = """
+UPDATE positions SET next_offset = :end, end_offset = :end_offset, applied_at = :now,
+    last_offset = coalesce(:offset, last_offset), last_timestamp = coalesce(:timestamp, last_timestamp),
+    last_crc = coalesce(:crc, last_crc)
+WHERE log = :log AND topic = :topic AND partition = :partition AND next_offset = :start
+"""
+_ADD_INVOCATIONS = """
+INSERT INTO invocations (project, function, grain, bucket, count, error_count, count_1xx, count_2xx, count_3xx,
+    count_4xx, count_5xx, timed_count, sum_time, min_time, max_time, histogram)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET
+    count = count + excluded.count, error_count = error_count + excluded.error_count,
+    count_1xx = count_1xx + excluded.count_1xx, count_2xx = count_2xx + excluded.count_2xx,
+    count_3xx = count_3xx + excluded.count_3xx, count_4xx = count_4xx + excluded.count_4xx,
+    count_5xx = count_5xx + excluded.count_5xx,
+    timed_count = timed_count + excluded.timed_count, sum_time = sum_time + excluded.sum_time,
+    min_time = min(coalesce(min_time, excluded.min_time), coalesce(excluded.min_time, min_time)),
+    max_time = max(coalesce(max_time, excluded.max_time), coalesce(excluded.max_time, max_time)),
+    histogram = merge_histograms(histogram, excluded.histogram)
+"""
+_ADD_ORIGIN_HITS = """
+INSERT INTO origin_hits (project, origin, grain, bucket, families, hits) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET hits = hits + excluded.hits
+"""
+_ADD_ENTRY_BLOCK = """
+INSERT INTO entry_blocks (project, min_timestamp, max_timestamp, count, dictionary, payload)
+VALUES (?, ?, ?, ?, ?, ?)
+"""
+_ADD_URL_BLOCK = "INSERT INTO url_blocks (min_timestamp, max_timestamp, count, payload) VALUES (?, ?, ?, ?)"
+_ADD_REJECT = """
+INSERT INTO rejects (log, topic, partition, "offset", element, reason, rejected_at, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_ADD_COUNTER = """
+INSERT INTO counters (topic, name, count) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count
+"""
+
+
+class LastRecord(NamedTuple):
+    """What is remembered of a partition's last applied record: offset, Kafka timestamp in ms, CRC-32 of its value."""
+
+    offset: int
+    timestamp: int
+    crc: int
+
+
+class Position(NamedTuple):
+    """How far a partition has been applied: its next offset, and the last record applied (None before the first)."""
+
+    next_offset: int
+    last: LastRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedBatch:
+    """All that one batch writes: offsets [start, end) of a partition, and what they came to.
+
+    `last` is None where the batch holds no records; `end_offset` is the log's end when the batch was fetched.
+    """
+
+    source: Source
+    start: int
+    end: int
+    end_offset: int
+    last: LastRecord | None = None
+    rows: Rows = field(default_factory=Rows)
+    rejects: Sequence[PlacedReject] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a write that failed may succeed later as it is: the database is locked, the disk is full, I/O failed."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, sqlite3.OperationalError) and code is not None and code & 0xFF in _TRANSIENT
+
+
+class Store:
+    """One generation's database, opened for writing. One thread at a time may use it."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self._clock = clock
+        self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        for pragma in ("synchronous = normal", "cache_size = -32000", "journal_size_limit = 67108864"):
+            self._db.execute(f"PRAGMA {pragma}")
+        self._db.create_function("merge_histograms", 2, histogram.merge, deterministic=True)
+
+    def close(self) -> None:
+        """Close the database; an open transaction is rolled back."""
+        self._db.close()
+
+    def apply(self, batch: FoldedBatch) -> bool:
+        """Add a batch by the protocol above. False where its partition does not stand at its start (step 3).
+
+        Raises StoreRetired (step 2), and sqlite3.Error where the write fails: then nothing of the batch is there.
+        """
+        with self._transaction() as db:
+            if not self._move(db, batch):
+                return False
+            self._add(db, batch)
+        return True
+
+    def open_positions(self, beginnings: Mapping[Source, int]) -> dict[Source, Position]:
+        """The positions of partitions, given the offsets at which their logs begin; one not known yet starts there."""
+        positions: dict[Source, Position] = {}
+        with self._transaction() as db:
+            for source, beginning in beginnings.items():
+                db.execute(
+                    """INSERT INTO positions (log, topic, partition, next_offset, end_offset, applied_at)
+                    VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
+                    (*source, beginning, beginning, self._clock()),
+                )
+                row = db.execute(
+                    """SELECT next_offset, last_offset, last_timestamp, last_crc FROM positions
+                    WHERE log = ? AND topic = ? AND partition = ?""",
+                    source,
+                ).fetchone()
+                positions[source] = Position(row[0], None if row[1] is None else LastRecord(*row[1:]))
+        return positions
+
+    def note_gap(self, source: Source, start: int, end: int) -> None:
+        """Step over offsets [start, end), which the log no longer has, and remember them."""
+        gap = json.dumps([start, end, self._clock()])
+        with self._transaction() as db:
+            db.execute(
+                """UPDATE positions SET next_offset = ?, gaps = json_insert(gaps, '$[#]', json(?)),
+                    last_offset = NULL, last_timestamp = NULL, last_crc = NULL
+                WHERE log = ? AND topic = ? AND partition = ? AND next_offset = ?""",
+                (end, gap, *source, start),
+            )
+
+    def recreations(self, cluster: str) -> dict[str, int]:
+        """How often each topic of a cluster has been accepted as created anew."""
+        return dict(self._db.execute("SELECT topic, count FROM recreations WHERE cluster = ?", (cluster,)).fetchall())
+
+    def accept_recreation(self, cluster: str, topic: str) -> int:
+        """Take a topic's present log as a new one, read from its start; returns how often that has happened."""
+        with self._transaction() as db:
+            (count,) = db.execute(
+                """INSERT INTO recreations (cluster, topic, count) VALUES (?, ?, 1)
+                ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count""",
+                (cluster, topic),
+            ).fetchone()
+        return int(count)
+
+    def dictionary(self) -> tuple[int, bytes | None]:
+        """The newest dictionary for entry blocks and its id; (0, None) before one has been trained."""
+        row = self._db.execute("SELECT id, content FROM dictionaries ORDER BY id DESC LIMIT 1").fetchone()
+        return (row[0], row[1]) if row is not None else (NO_DICTIONARY, None)
+
+    def add_dictionary(self, content: bytes) -> tuple[int, bytes]:
+        """Keep the first dictionary; where another worker was faster, its own is returned instead."""
+        with self._transaction() as db:
+            db.execute(
+                """INSERT INTO dictionaries (trained_at, content)
+                SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM dictionaries)""",
+                (self._clock(), content),
+            )
+            row = db.execute("SELECT id, content FROM dictionaries ORDER BY id DESC LIMIT 1").fetchone()
+        return row[0], row[1]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")  # step 1
+        try:
+            (retired,) = db.execute("SELECT retired FROM store").fetchone()
+            if retired:  # step 2
+                raise StoreRetired(
+                    f"{self.path} was replaced by a newer generation: start the worker again to use that"
+                )
+            yield db
+            db.execute("COMMIT")  # step 5
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+    def _move(self, db: sqlite3.Connection, batch: FoldedBatch) -> bool:
+        """Step 3."""
+        log, topic, partition = batch.source
+        offset, timestamp, crc = batch.last if batch.last is not None else (None, None, None)
+        moved = db.execute(
+            _MOVE,
+            {
+                "log": log, "topic": topic, "partition": partition, "start": batch.start, "end": batch.end,
+                "end_offset": batch.end_offset, "now": self._clock(),
+                "offset": offset, "timestamp": timestamp, "crc": crc,
+            },
+        )  # fmt: skip
+        return moved.rowcount == 1
+
+    def _add(self, db: sqlite3.Connection, batch: FoldedBatch) -> None:
+        """Step 4."""
+        topic = batch.source.topic
+        db.executemany(_ADD_INVOCATIONS, batch.rows.invocations)
+        db.executemany(_ADD_ORIGIN_HITS, batch.rows.origin_hits)
+        db.executemany(_ADD_ENTRY_BLOCK, batch.rows.entry_blocks)
+        db.executemany(_ADD_URL_BLOCK, batch.rows.url_blocks)
+        if batch.rejects:
+            now = self._clock()
+            db.executemany(
+                _ADD_REJECT,
+                [
+                    (*batch.source, offset, reject.index, reject.reason, now, reject.data[:KEPT_REJECT_BYTES])
+                    for offset, reject in batch.rejects[-KEPT_REJECTS:]
+                ],
+            )
+            db.execute("DELETE FROM rejects WHERE id <= (SELECT max(id) FROM rejects) - ?", (KEPT_REJECTS,))
+        db.executemany(_ADD_COUNTER, [(topic, name, count) for name, count in batch.counts.items()])

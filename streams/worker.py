@@ -1,0 +1,38 @@
+"""The worker's process: migrations, topics, then the Faust application until it is told to stop."""
+
+import asyncio
+import logging
+from typing import NoReturn
+
+from mode.loop import use
+
+use("uvloop")  # before anything of Faust is imported
+
+from faust import Worker  # noqa: E402
+
+from schema.clock import Clock, system_clock  # noqa: E402
+from schema.settings import Settings  # noqa: E402
+from schema.tables import migrate  # noqa: E402
+from streams.app import create_app  # noqa: E402
+from streams.logs import set_up_logging  # noqa: E402
+from streams.topics import prepare_topics  # noqa: E402
+from streams.watchdog import watch  # noqa: E402
+
+log = logging.getLogger("freshet.worker")
+
+
+def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
+    """Run a worker until SIGTERM or SIGINT (exit code 0) or a failure that time doesn't mend (another).
+
+    Raises FreshetError where it can't start.
+    """
+    set_up_logging()
+    store = migrate(settings.data)
+    cluster = asyncio.run(prepare_topics(settings))
+    app = create_app(settings, cluster, clock)
+    log.info("reading %s and %s of %s into %s", settings.topic_edge, settings.topic_functions, settings.broker, store)
+    watch(app, settings.stuck_seconds)
+    try:
+        Worker(app, loglevel="WARNING", override_logging=False, quiet=True).execute_from_commandline()
+    finally:
+        app.ingest.close()
