@@ -1,0 +1,1 @@
+"""The read side: saved queries answered over HTTP from the tables."""

@@ -1,0 +1,49 @@
+"""The Falcon application."""
+
+import falcon
+from falcon.asgi import App, Request, Response
+
+from api.errors import Application, install_errors
+from api.queries import PATHS, Answers, QueryResource
+from api.reader import ControlReader
+from schema.clock import Clock, system_clock
+from schema.saved_queries import load_saved_queries
+from schema.settings import Settings
+
+
+class Health:
+    """Whether the process is alive."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        """Answer 200 as long as requests are served at all."""
+        response.media = {"status": "ok"}
+
+    on_head = on_get
+
+
+class Lifespan:
+    """Closes what the application opened."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    async def process_shutdown(self, scope: object, event: object) -> None:
+        """Called by the server when it stops."""
+        self._answers.close()
+
+
+def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
+    """The API over a data folder. Raises SavedQueryError where an endpoint's file is wrong."""
+    answers = Answers(settings.data, clock, settings.query_seconds)
+    resource = QueryResource(load_saved_queries(), answers, ControlReader(settings.data))
+    app: Application = App(middleware=[Lifespan(answers)])
+    install_errors(app)
+    for path in PATHS:
+        app.add_route(path, resource)
+    app.add_route("/health", Health())
+    app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names
+    return app
+
+
+async def _nowhere(request: Request, response: Response | None, **_: str) -> None:
+    raise falcon.HTTPNotFound(description=f"there is nothing at {request.path}")

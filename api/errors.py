@@ -1,0 +1,67 @@
+"""Errors as clients see them (design section 6): `{"error": {"code", "status", "message", "errors"}}`, never a 200."""
+
+import logging
+from typing import Any
+
+import falcon
+import msgspec
+from falcon.asgi import App, Request, Response
+
+from schema.errors import ParameterError, QueryTimeout, StoreError
+
+Application = App[Request, Response]
+"""A Falcon application, as its types have it."""
+
+log = logging.getLogger("freshet.api")
+RETRY_SECONDS = 2
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    414: "URI_TOO_LONG",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+
+
+def install_errors(app: Application) -> None:
+    """Have every failure of an app answered in this form."""
+    app.add_error_handler(ParameterError, _parameter)
+    app.add_error_handler(QueryTimeout, _unavailable)
+    app.add_error_handler(StoreError, _unavailable)
+    app.add_error_handler(Exception, _unexpected)
+    app.add_error_handler(falcon.HTTPError, _http)
+
+
+async def _parameter(request: Request, response: Response, error: ParameterError, params: dict[str, Any]) -> None:
+    detail: dict[str, Any] = {"parameter": error.parameter, "value": error.value, "message": error.reason}
+    if error.allowed:
+        detail["allowed"] = list(error.allowed)
+    _answer(response, 400, str(error), [detail])
+
+
+async def _unavailable(request: Request, response: Response, error: Exception, params: dict[str, Any]) -> None:
+    response.set_header("Retry-After", str(RETRY_SECONDS))
+    _answer(response, 503, str(error))
+
+
+async def _unexpected(request: Request, response: Response, error: Exception, params: dict[str, Any]) -> None:
+    log.exception("%s %s failed", request.method, request.path, exc_info=error)
+    _answer(response, 500, "Freshet failed to answer; its log says why")
+
+
+async def _http(request: Request, response: Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:
+    if error.headers:
+        response.set_headers(error.headers)
+    if isinstance(error, falcon.HTTPMethodNotAllowed):
+        error.description = f"{request.method} is not allowed here; allowed: {response.get_header('Allow')}"
+    _answer(response, falcon.http_status_to_code(error.status), error.description or error.title or "")
+
+
+def _answer(response: Response, code: int, message: str, errors: list[dict[str, Any]] | None = None) -> None:
+    body = {"code": code, "status": _STATUS.get(code, "INTERNAL"), "message": message, "errors": errors or []}
+    response.status = falcon.code_to_http_status(code)
+    response.content_type = falcon.MEDIA_JSON
+    response.data = msgspec.json.encode({"error": body})

@@ -1,0 +1,50 @@
+"""From a query string to a saved query's typed parameters, checked once, here (design section 6)."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from api.patterns import compile_pattern
+from schema.errors import ParameterError
+from schema.saved_queries import Parameter, SavedQuery
+from schema.timestamps import parse_iso
+
+_UNENCODED_PLUS = re.compile(r"(.*:.*) ([0-9]{2}(?::?[0-9]{2})?)")
+Typed = str | int | None
+
+
+def typed_parameters(query: SavedQuery, given: Mapping[str, Sequence[str]]) -> dict[str, Typed]:
+    """The declared parameters by name: text, a time in µs, or None where absent or empty. Others are ignored.
+
+    Raises ParameterError for one that is missing, given twice, or has no value allowed.
+    """
+    return {parameter.name: _typed(parameter, given.get(parameter.name, ())) for parameter in query.parameters}
+
+
+def _typed(parameter: Parameter, values: Sequence[str]) -> Typed:
+    name = parameter.name
+    if len(values) > 1:
+        raise ParameterError(name, ", ".join(values), "given more than once")
+    value = values[0] if values else ""
+    if parameter.type == "word" and (value or parameter.required) and value not in parameter.words:
+        reason = "not one of the values allowed" if value else "missing"
+        raise ParameterError(name, value or None, f"{reason}; allowed: {', '.join(parameter.words)}", parameter.words)
+    if not value:
+        if parameter.required:
+            raise ParameterError(
+                name, None, "missing: every query names its project" if name == "project" else "missing"
+            )
+        return None
+    if parameter.type == "timestamp":
+        return _timestamp(name, value)
+    if parameter.type == "pattern":
+        compile_pattern(value)
+    return value
+
+
+def _timestamp(name: str, value: str) -> int:
+    """A time in µs; a space before an offset is a `+` that was not encoded."""
+    match = _UNENCODED_PLUS.fullmatch(value)
+    micros = parse_iso((f"{match[1]}+{match[2]}" if match else value).strip())
+    if micros is None:
+        raise ParameterError(name, value, "not an ISO 8601 time such as 2026-01-31T12:00:00.000000Z")
+    return micros

@@ -1,0 +1,87 @@
+"""The endpoints: each saved query by id and by name, on every path of contract section 1."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import falcon
+import msgspec
+from falcon.asgi import Request, Response
+
+from api.auth import authenticate
+from api.parameters import Typed, typed_parameters
+from api.reader import Answer, ControlReader, Reader
+from schema.clock import Clock
+from schema.saved_queries import SavedQuery
+
+PATHS = (
+    "/api/endpoints/query/{endpoint}",
+    "/api/endpoints/query/name/{endpoint}",
+    "/api/endpoints/{endpoint}",
+    "/endpoints/query/{endpoint}",
+)
+_THREADS = 2  # with a connection each; docs/decisions/0005-readers.md
+_encode = msgspec.json.Encoder().encode
+
+
+class Answers:
+    """Computes answers as of now, in threads of their own. What keeps answers for later goes in front of `compute`."""
+
+    def __init__(self, data: Path, clock: Clock, query_seconds: float) -> None:
+        self._data = data
+        self._clock = clock
+        self._seconds = query_seconds
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reader")
+        self._local = threading.local()
+
+    async def compute(self, query: SavedQuery, parameters: Mapping[str, Typed]) -> bytes:
+        """The body of a query's answer. Raises what `Reader.run` raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._compute, query, parameters)
+
+    def close(self) -> None:
+        """Let the query in hand finish."""
+        self._threads.shutdown()
+
+    def _compute(self, query: SavedQuery, parameters: Mapping[str, Typed]) -> bytes:
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = Reader(self._data)
+        return body(query, reader.run(query, parameters, self._clock(), self._seconds))
+
+
+def body(query: SavedQuery, answer: Answer) -> bytes:
+    """The answer's JSON: `{"result": [{column: value, …}, …]}`; columns of JSON text go in as they are."""
+    rows: list[dict[str, Any]] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    for row in rows:
+        for column in query.json_columns:
+            row[column] = msgspec.Raw(row[column])
+    return _encode({"result": rows})
+
+
+class QueryResource:
+    """Answers GET for every saved query."""
+
+    def __init__(self, queries: Mapping[str, SavedQuery], answers: Answers, control: ControlReader) -> None:
+        self._queries = queries
+        self._answers = answers
+        self._control = control
+
+    async def on_get(self, request: Request, response: Response, endpoint: str) -> None:
+        """Answer 200 with the rows, or raise what api.errors turns into an answer."""
+        authenticate(request, self._control)
+        query = self._queries.get(endpoint)
+        if query is None:
+            names = sorted({query.name for query in self._queries.values()})
+            raise falcon.HTTPNotFound(description=f"there is no endpoint {endpoint!r}; there are {', '.join(names)}")
+        parameters = typed_parameters(query, _given(request))
+        response.data = await self._answers.compute(query, parameters)
+        response.content_type = falcon.MEDIA_JSON
+
+    on_head = on_get
+
+
+def _given(request: Request) -> dict[str, list[str]]:
+    return {name: value if isinstance(value, list) else [value] for name, value in request.params.items()}

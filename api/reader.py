@@ -1,0 +1,183 @@
+"""Read-only access to the databases, and the functions that saved queries may call.
+
+A `Reader` belongs to one thread. It opens the current generation's database with apsw alone (design section 5) and
+follows the generation when it changes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import apsw
+import apsw.ext
+from sqlite_utils.migrations import Migrations
+
+from api.deadline import Deadline
+from api.recent_entries import recent_entries
+from api.request_counts import request_counts
+from schema import histogram
+from schema.blocks import NO_DICTIONARY, Decompressor
+from schema.errors import StoreMissing
+from schema.intervals import USAGE_INTERVALS, invocation_interval, invocation_window_start, tier_retention
+from schema.saved_queries import SavedQuery
+from schema.tables import control_migrations, control_path, require_known, store_migrations, store_path
+from schema.timestamps import SECOND, datetime_text
+
+_STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
+_BUSY_MILLISECONDS = 1000
+_APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
+Value = str | int | float | bytes | None
+
+
+class Answer(NamedTuple):
+    """What a saved query gave: column names and rows, no more than its max_rows."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Value, ...]]
+
+
+class Key(NamedTuple):
+    """A stored API key: its name and the SHA-256 of its secret."""
+
+    name: str
+    hash: bytes
+
+
+class ControlReader:
+    """Reads the control database: the current generation and the keys."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = control_path(data)
+        self._db: apsw.Connection | None = None
+
+    def generation(self) -> int:
+        """The generation that answers now. Raises StoreMissing before there is one."""
+        generation: int = self._connection().execute("SELECT current FROM generation").get
+        return generation
+
+    def key(self, identifier: str) -> Key | None:
+        """The key of an id, or None. Raises StoreMissing before any was made."""
+        row = self._connection().execute("SELECT name, hash FROM keys WHERE id = ?", (identifier,)).fetchone()
+        return Key(*row) if row is not None else None
+
+    def _connection(self) -> apsw.Connection:
+        if self._db is None:
+            self._db = _open(self._path, control_migrations)
+        return self._db
+
+
+class Reader:
+    """Runs saved queries for one thread."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._control = ControlReader(data)
+        self._generation = 0
+        self._db: apsw.Connection | None = None
+        self._deadline = Deadline(0)
+        self._plain = Decompressor()
+        self._trained: dict[int, Decompressor] = {}
+
+    def run(self, query: SavedQuery, parameters: Mapping[str, Value], now: int, seconds: float) -> Answer:
+        """Answer a query as of `now` (µs) within so many seconds; all its reads see one state of the database.
+
+        Raises ParameterError, QueryTimeout, StoreMissing, StoreTooNew.
+        """
+        db = self._current()
+        self._deadline = deadline = Deadline(seconds)
+        db.set_progress_handler(deadline.passed, _STEPS_BETWEEN_LOOKS)
+        try:
+            db.execute("BEGIN")
+            cursor = db.cursor()
+            rows: list[tuple[Value, ...]] = []
+            columns: tuple[str, ...] = ()
+            for row in cursor.execute(query.sql, {**parameters, "now": now}):
+                columns = columns or tuple(name for name, _ in cursor.get_description())
+                rows.append(row)
+                if len(rows) == query.max_rows:
+                    break
+            cursor.close(True)
+            return Answer(columns, rows)
+        except apsw.InterruptError:
+            deadline.check()
+            raise
+        finally:
+            db.set_progress_handler(None)
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+    def _current(self) -> apsw.Connection:
+        generation = self._control.generation()
+        if self._db is None or generation != self._generation:
+            path = store_path(self._data, generation)
+            self._db, self._generation = _open(path, store_migrations), generation
+            self._trained.clear()
+            self._register(self._db)
+        return self._db
+
+    def _register(self, db: apsw.Connection) -> None:
+        for name, function, arguments in _FUNCTIONS:
+            db.create_scalar_function(name, function, arguments, deterministic=True)
+
+        def entries(project: str, after: int, until: int | None, limit: int) -> Iterator[tuple[Value, ...]]:
+            return recent_entries(db, self._decompress_entries, self._deadline, project, after, until, limit)
+
+        def requests(pattern: str, since: int, grain: int) -> Iterator[tuple[Value, ...]]:
+            return request_counts(db, self._plain.decompress, self._deadline, pattern, since, grain)
+
+        _table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
+        _table(db, "request_counts", requests, ("bucket", "families", "hits"))
+
+    def _decompress_entries(self, dictionary: int, payload: bytes) -> bytes:
+        if dictionary == NO_DICTIONARY:
+            return self._plain.decompress(payload)
+        if dictionary not in self._trained:
+            assert self._db is not None
+            content: bytes = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).get
+            self._trained[dictionary] = Decompressor(content)
+        return self._trained[dictionary].decompress(payload)
+
+
+def _milliseconds(micros: int | None) -> int | float | None:
+    """A duration in µs as milliseconds: an integer where it is whole."""
+    if micros is None:
+        return None
+    return micros // 1000 if micros % 1000 == 0 else micros / 1000
+
+
+_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
+    ("milliseconds", _milliseconds, 1),
+    ("percentile", histogram.percentile, 4),
+    ("invocation_grain", lambda word: invocation_interval(word).grain // SECOND, 1),
+    ("invocation_window_start", invocation_window_start, 2),
+    ("tier_retention", tier_retention, 1),
+    ("usage_span", lambda word: USAGE_INTERVALS[word].span, 1),
+    ("usage_grain", lambda word: USAGE_INTERVALS[word].grain // SECOND, 1),
+    ("datetime_text", datetime_text, 1),
+)
+"""The functions that saved queries may call: name, function, number of arguments."""
+
+
+def _table(db: apsw.Connection, name: str, rows: Any, columns: tuple[str, ...]) -> None:
+    """Make a Python generator a table-valued function."""
+    rows.columns = columns
+    rows.column_access = apsw.ext.VTColumnAccess.By_Index
+    apsw.ext.make_virtual_module(db, name, rows, eponymous_only=True)
+
+
+def _open(path: Path, migrations: Migrations) -> apsw.Connection:
+    """Open a database for reading only.
+
+    Raises StoreMissing before a worker has made it, StoreTooNew where a newer version has.
+    """
+    try:
+        db = apsw.Connection(f"file:{quote(str(path))}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        db.set_busy_timeout(_BUSY_MILLISECONDS)
+        applied = [name for (name,) in db.execute(_APPLIED, (migrations.name,))]
+    except (apsw.CantOpenError, apsw.SQLError) as error:
+        raise StoreMissing(f"{path} is not there yet: start a worker on this data folder") from error
+    if not applied:
+        raise StoreMissing(f"{path} is being made: try again in a moment")
+    require_known(path, migrations, applied)
+    return db
