@@ -1,0 +1,1 @@
+"""The `freshet` command: what operators run."""

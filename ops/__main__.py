@@ -1,0 +1,5 @@
+"""`python -m ops`: the freshet command."""
+
+from ops.cli import main
+
+main()

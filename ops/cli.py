@@ -1,0 +1,123 @@
+"""The command line. Each command imports what it needs, so that none waits for the others' libraries."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+import click
+
+from schema.errors import FreshetError
+from schema.settings import Settings, load_settings
+
+P = ParamSpec("P")
+
+
+def _command(run: Callable[P, None]) -> Callable[P, None]:
+    """Turns Freshet's own errors into one line on standard error and exit code 1."""
+
+    @wraps(run)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            run(*args, **kwargs)
+        except FreshetError as error:
+            click.echo(f"freshet: {error}", err=True)
+            sys.exit(1)
+
+    return wrapped
+
+
+def _child(settings: Settings, with_parent: bool) -> Settings:
+    if with_parent:
+        from ops.processes import die_with_parent
+
+        die_with_parent()
+    return settings
+
+
+_with_parent = click.option(
+    "--with-parent", is_flag=True, hidden=True, help="End when the process that started this one does."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="freshet")
+def main() -> None:
+    """Freshet keeps the answers of saved log queries fresh while the logs stream in.
+
+    Settings are environment variables FRESHET_… or lines in freshet.toml.
+    """
+
+
+@main.command()
+@click.option("--demo", is_flag=True, help="Make traffic, and a key to look at it with.")
+@_command
+def up(demo: bool) -> None:
+    """Run all in one: broker (if it is the embedded one), worker and API, started anew when they die."""
+    from ops.up import run_up
+
+    sys.exit(run_up(load_settings(), demo))
+
+
+@main.command()
+@_with_parent
+@_command
+def worker(with_parent: bool) -> None:
+    """Run a worker: from the topics into the tables."""
+    from streams.worker import run_worker
+
+    run_worker(_child(load_settings(), with_parent))
+
+
+@main.command()
+@_with_parent
+@_command
+def api(with_parent: bool) -> None:
+    """Run the API: from the tables to answers over HTTP."""
+    from api.app import create_app
+    from api.server import run_server
+
+    settings = _child(load_settings(), with_parent)
+    run_server(settings, lambda: create_app(settings))
+
+
+@main.command()
+@_with_parent
+@_command
+def demo(with_parent: bool) -> None:
+    """Produce made-up traffic to the broker: a day's history, then some 60 events a second."""
+    from ops.demo import run_demo
+
+    run_demo(_child(load_settings(), with_parent))
+
+
+@main.group()
+def keys() -> None:
+    """API keys."""
+
+
+@keys.command("add")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help='Print {"key": "…"} alone.')
+@_command
+def keys_add(name: str, as_json: bool) -> None:
+    """Make an API key called NAME. It is shown once; only its hash is kept."""
+    from ops.keys import add_key
+
+    key = add_key(load_settings().data, name)
+    click.echo(json.dumps({"key": key}) if as_json else key)
+
+
+@main.command("accept-recreated")
+@click.argument("topic")
+@_command
+def accept_recreated(topic: str) -> None:
+    """Say that TOPIC was deleted and created anew: what was applied stays, its new log is read from the start.
+
+    Run it while the workers are stopped.
+    """
+    from ops.recreated import accept
+
+    count = accept(load_settings(), topic)
+    click.echo(f"{topic}: its log number {count + 1} will be read from its start when a worker starts")
