@@ -80,7 +80,7 @@ def _row(entry: Entry) -> EntryRow:
     """An entry as contract section 4 wants it shown."""
     record = _record(entry.data)
     identity = str(uuid.UUID(bytes=entry.missing_id)) if entry.missing_id else _text(record.id)
-    message = record.message if record.event_message == _NULL else record.event_message
+    message = record.message if bytes(record.event_message) == _NULL else record.event_message
     metadata = bytes(record.metadata)
     if not metadata.startswith((b"{", b"[")):
         metadata = b"{}"
