@@ -4,6 +4,8 @@ import logging
 import sys
 import time
 
+from schema.errors import FreshetError
+
 
 class RateLimit(logging.Filter):
     """Lets a message's text through once in so many seconds; a broker that is away otherwise fills the disk."""
@@ -24,10 +26,21 @@ class RateLimit(logging.Filter):
         return True
 
 
+class OwnErrors(logging.Filter):
+    """Leaves out the tracebacks of Freshet's own errors, whose messages say all that helps."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True; the record loses its traceback where that is of a FreshetError."""
+        if record.exc_info and isinstance(record.exc_info[1], FreshetError):
+            record.exc_info = record.exc_text = None
+        return True
+
+
 def set_up_logging() -> None:
     """Log to standard error: ours from INFO, the libraries' from WARNING, repeated ones once in 10 s."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(OwnErrors())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("freshet").setLevel(logging.INFO)
     for library in ("aiokafka", "faust", "mode"):

@@ -10,6 +10,7 @@ stands, the store refuses it, and the worker seeks again.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from streams.ingest import Ingest
 from streams.seeks import Seek, recreated
 from streams.store import LastRecord
 
+log = logging.getLogger("freshet.transport")
 FETCH_WAIT_MILLISECONDS = 100  # how long the broker may hold an empty fetch back; Faust's own 1,500 costs freshness
 FETCH_BYTES = 8 << 20  # of one fetch, all partitions together
 
@@ -152,6 +154,7 @@ class Consumer(aiokafka.Consumer):
             except FreshetError as error:
                 await self.app.crash(error)  # or Faust would log it as a passing failure, and stall
                 raise
+            log.info("reading on from %s", ", ".join(sorted(f"{s.source} at {s.next_offset}" for s in seeks.values())))
             for tp, seek in seeks.items():
                 self._read_offset[tp] = None  # what is delivered again is not to be dropped as read
                 self._committed_offset[tp] = seek.next_offset or None

@@ -35,30 +35,34 @@ class Watch:
 
     def __init__(self, patience: float, now: float) -> None:
         self._patience = patience
-        self._settled = self._caught_up = now
+        self._last_settled = self._last_unsettled = self._caught_up = now
 
     def judge(self, seen: Sighting, now: float) -> str | None:
         """Why the worker is stuck, if it has been so for longer than `patience` seconds."""
-        if not seen.rebalancing and seen.flowing:
-            self._settled = now
+        if seen.rebalancing or not seen.flowing:
+            self._last_unsettled = now
+        else:
+            self._last_settled = now
         if seen.lag == 0:
             self._caught_up = now
-        if now - self._settled > self._patience:
-            state = "rebalancing" if seen.rebalancing else "holding its flow back"
-            return f"it has been {state} for {now - self._settled:.0f} s"
-        if now - max(seen.last_fetch, self._settled) > self._patience:
-            return f"it has not fetched for {now - seen.last_fetch:.0f} s"
-        stalled = now - max(seen.last_progress, self._caught_up, self._settled)
+        if now - self._last_settled > self._patience:
+            state = "starting or rebalancing" if seen.rebalancing else "holding its flow back"
+            return f"it has been {state} for {now - self._last_settled:.0f} s"
+        silent = now - max(seen.last_fetch, self._last_unsettled)
+        if silent > self._patience:
+            return f"it has not fetched for {silent:.0f} s"
+        stalled = now - max(seen.last_progress, self._caught_up, self._last_unsettled)
         if stalled > self._patience:
             return f"it lags {seen.lag} messages behind and has applied nothing for {stalled:.0f} s"
         return None
 
 
 def sighting(app: FreshetApp) -> Sighting:
-    """A look at a running worker; safe from any thread."""
-    ingest = app.ingest
-    lag = sum(max(0, end - ingest.applied.get(tp, end)) for tp, end in list(ingest.ends.items()))
-    consumer = cast(Consumer, app.consumer)
+    """A look at a running worker; safe from any thread. One that has not started yet counts as rebalancing."""
+    if not app.started:
+        return Sighting(True, False, app.ingest.last_fetch, app.ingest.last_progress, 0)
+    ingest, consumer = app.ingest, cast(Consumer, app.consumer)
+    lag = sum(max(0, ingest.ends.get(tp, 0) - ingest.applied.get(tp, 0)) for tp in consumer.assignment())
     return Sighting(app.rebalancing, consumer.flow_active, ingest.last_fetch, ingest.last_progress, lag)
 
 

@@ -1,6 +1,7 @@
 """The worker's process: migrations, topics, then the Faust application until it is told to stop."""
 
 import asyncio
+import io
 import logging
 from typing import NoReturn
 
@@ -33,6 +34,8 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
     log.info("reading %s and %s of %s into %s", settings.topic_edge, settings.topic_functions, settings.broker, store)
     watch(app, settings.stuck_seconds)
     try:
-        Worker(app, loglevel="WARNING", override_logging=False, quiet=True).execute_from_commandline()
+        Worker(
+            app, loglevel="WARNING", override_logging=False, quiet=True, stdout=io.StringIO()
+        ).execute_from_commandline()
     finally:
         app.ingest.close()

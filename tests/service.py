@@ -1,4 +1,4 @@
-"""Freshet's own processes for the end-to-end tests: workers and an API on a real broker, with a clock that a test sets."""
+"""Freshet's own processes for the end-to-end tests: workers and an API on a real broker, with a test's clock."""
 
 import json
 import os
@@ -8,9 +8,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from email.message import Message
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError
@@ -42,7 +43,7 @@ class Reply:
     """An HTTP answer."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Message
     body: Any
 
 
@@ -84,21 +85,27 @@ class Service:
         new.write_text(str(micros))
         new.rename(self.folder / "clock")
 
-    def start(self, command: str) -> subprocess.Popen[bytes]:
-        """Start a `worker` or an `api`; its output goes to NAME-N.log in the folder."""
-        log = self.log_of(len(self.processes))
-        with log.open("wb") as output:
+    def start(self, command: str, **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a `worker` or an `api`, with settings of its own; `log` reads its output."""
+        with self._log_file(len(self.processes)).open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("clocked.py")), command, str(self.folder / "clock")],
-                env={**os.environ, **to_environment(self.settings)},
+                env={**os.environ, **to_environment(replace(self.settings, **settings))},
                 stdout=output,
                 stderr=output,
             )
         self.processes.append(process)
         return process
 
-    def log_of(self, number: int) -> Path:
-        """The log of the process that was started as this number, from 0."""
+    def log(self, process: subprocess.Popen[bytes]) -> str:
+        """What a process has written so far."""
+        return self._log_file(self.processes.index(process)).read_text()
+
+    def wait_for_log(self, process: subprocess.Popen[bytes], *texts: str) -> None:
+        """Wait until a process has written one of the texts."""
+        wait_for(f"{texts} in a log", lambda: any(text in self.log(process) for text in texts))
+
+    def _log_file(self, number: int) -> Path:
         return self.folder / f"process-{number}.log"
 
     def start_api(self) -> None:
@@ -109,7 +116,7 @@ class Service:
     def get(self, path: str, **parameters: Any) -> Reply:
         """GET with the service's key; parameters that are None are left out."""
         query = urlencode({name: value for name, value in parameters.items() if value is not None})
-        request = Request(f"http://{self.settings.listen}{path}?{query}", headers={"X-API-KEY": self.key})  # noqa: S310
+        request = Request(f"http://{self.settings.listen}{path}?{query}", headers={"X-API-KEY": self.key})
         try:
             with urlopen(request, timeout=30) as answer:  # noqa: S310
                 return Reply(answer.status, answer.headers, json.load(answer))
@@ -166,9 +173,9 @@ class Service:
         return process.wait(PATIENCE)
 
     def _answers(self) -> bool:
-        assert self.processes[-1].poll() is None, self.log_of(len(self.processes) - 1).read_text()
+        assert self.processes[-1].poll() is None, self.log(self.processes[-1])
         try:
-            with urlopen(f"http://{self.settings.listen}/health", timeout=5) as answer:  # noqa: S310
+            with urlopen(f"http://{self.settings.listen}/health", timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
