@@ -1,0 +1,1 @@
+"""Benchmarks, each beside a limit measured in the same run."""
