@@ -1,5 +1,6 @@
 # Each target does the set-up that it needs. PYTHON names the interpreter that makes .venv: 3.11 or newer.
 PYTHON ?= python3
+PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 .DELETE_ON_ERROR:
 .PHONY: setup run test lint bench lock clean
 
@@ -28,15 +29,15 @@ clean:
 	rm -rf .venv .cache data build *.egg-info
 
 .venv/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Freshet needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv .venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Freshet needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv .venv
 
 .venv/run.stamp: requirements/run.txt pyproject.toml | .venv/bin/python
 	@echo "Setting up .venv (once)"
-	.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.txt
-	.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PIP) --require-hashes -r requirements/run.txt
+	@PYTHONWARNINGS=ignore $(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.txt .venv/run.stamp
-	.venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(PIP) --require-hashes -r requirements/dev.txt
 	@touch $@

@@ -28,7 +28,8 @@ def run_up(settings: Settings, demo: bool) -> int:
     _require_free(settings.listen)
     migrate(settings.data)
     key = add_key(settings.data, DEMO_KEY, replace=True) if demo else None
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     screen = Screen()
     if settings.broker == EMBEDDED:
         from ops.embedded import EmbeddedBroker
