@@ -1,6 +1,7 @@
 """Errors as clients see them (design section 6): `{"error": {"code", "status", "message", "errors"}}`, never a 200."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import falcon
@@ -24,6 +25,13 @@ _STATUS = {
     429: "RESOURCE_EXHAUSTED",
     503: "UNAVAILABLE",
 }
+
+
+def error_body(code: int, message: str, errors: Sequence[dict[str, Any]] = ()) -> bytes:
+    """The JSON of a failure with HTTP status `code`; `errors` are details such as the parameter that was wrong."""
+    default = "INTERNAL" if code >= 500 else "INVALID_ARGUMENT"
+    body = {"code": code, "status": _STATUS.get(code, default), "message": message, "errors": list(errors)}
+    return msgspec.json.encode({"error": body})
 
 
 def install_errors(app: Application) -> None:
@@ -60,8 +68,7 @@ async def _http(request: Request, response: Response, error: falcon.HTTPError, p
     _answer(response, falcon.http_status_to_code(error.status), error.description or error.title or "")
 
 
-def _answer(response: Response, code: int, message: str, errors: list[dict[str, Any]] | None = None) -> None:
-    body = {"code": code, "status": _STATUS.get(code, "INTERNAL"), "message": message, "errors": errors or []}
+def _answer(response: Response, code: int, message: str, errors: Sequence[dict[str, Any]] = ()) -> None:
     response.status = falcon.code_to_http_status(code)
     response.content_type = falcon.MEDIA_JSON
-    response.data = msgspec.json.encode({"error": body})
+    response.data = error_body(code, message, errors)

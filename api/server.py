@@ -9,7 +9,7 @@ from api.errors import Application
 from schema.settings import Settings
 
 CONFIGURATION: dict[str, Any] = {
-    "worker_class": "asgi",
+    "worker_class": "api.worker.Worker",
     "asgi_loop": "uvloop",
     "asgi_lifespan": "on",
     "http_parser": "python",  # the strictest on malformed requests
