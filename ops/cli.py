@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import ParamSpec
 
 import click
@@ -107,6 +108,56 @@ def keys_add(name: str, as_json: bool) -> None:
 
     key = add_key(load_settings().data, name)
     click.echo(json.dumps({"key": key}) if as_json else key)
+
+
+@main.command()
+@click.option("--topic", "topics", multiple=True, help="Replay this topic alone (default: both).")
+@click.option("--from-offset", type=click.IntRange(min=0), help="From this offset of each partition on.")
+@click.option("--from-time", help="From records of this time on (ISO 8601).")
+@click.option("--resume", is_flag=True, help="Go on with an unfinished replay.")
+@click.option("--discard", is_flag=True, help="Throw an unfinished replay away.")
+@click.option("--accept-differences", is_flag=True, help="Use the rebuilt tables even where they differ.")
+@_command
+def replay(
+    topics: tuple[str, ...],
+    from_offset: int | None,
+    from_time: str | None,
+    resume: bool,
+    discard: bool,
+    accept_differences: bool,
+) -> None:
+    """Rebuild the tables from the log beside the live ones, verify, and swap. The live ones serve and ingest meanwhile.
+
+    What the tables hold of the time before the log begins is kept.
+    """
+    from ops.replay import read_wish, run_replay
+
+    settings = load_settings()
+    wish = read_wish(settings, topics, from_offset, from_time)
+    sys.exit(run_replay(settings, wish, resume, discard, accept_differences))
+
+
+@main.command()
+@click.argument("databases", nargs=-1, type=click.Path(path_type=Path))
+@_command
+def verify(databases: tuple[Path, ...]) -> None:
+    """Hold the live tables against a rebuild from the log, or two DATABASES against each other. Exit code 3: unequal."""
+    from ops.verify import verify_databases, verify_live
+
+    if databases and len(databases) != 2:
+        raise FreshetError("name two databases to compare, or none to compare the live one with the log")
+    sys.exit(verify_databases(*databases) if databases else verify_live(load_settings()))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@_command
+def backup(folder: Path) -> None:
+    """Copy the databases, while they are in use, into FOLDER. A worker started on it goes on from there."""
+    from ops.backup import back_up
+
+    for copy in back_up(load_settings().data, folder):
+        click.echo(copy)
 
 
 @main.command("accept-recreated")

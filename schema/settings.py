@@ -5,6 +5,7 @@ misspelt setting is not silently the default.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -12,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from schema.errors import SettingsError
+from schema.retention import ENTRIES, INVOCATIONS, NO_GRAIN, ORIGIN_HITS, URLS, Kind
+from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN, SECOND_GRAIN
+from schema.timestamps import DAY, HOUR, MINUTE, SECOND
 
+_UNITS = {"s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
+_DURATION = re.compile(r"([0-9]{1,6})(s|min|h|d)")
 PREFIX = "FRESHET_"
 EMBEDDED = "embedded"
 
@@ -51,6 +57,27 @@ def _listen(text: str) -> str:
     return text
 
 
+def _duration(least: int) -> Callable[[str], int]:
+    """Reads 90s, 15min, 3h or 8d as µs; `least` is what the queries' windows need."""
+
+    def parse(text: str) -> int:
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise ValueError("it must be a number with s, min, h or d, such as 8d")
+        duration = int(match[1]) * _UNITS[match[2]]
+        if duration < least:
+            raise ValueError(f"it must be {duration_text(least)} or more, or queries would miss rows")
+        return duration
+
+    return parse
+
+
+def duration_text(micros: int) -> str:
+    """A duration in µs as it is written in a setting."""
+    unit = next(unit for unit in reversed(_UNITS) if micros % _UNITS[unit] == 0)
+    return f"{micros // _UNITS[unit]}{unit}"
+
+
 def _setting(default: Any, parse: Callable[[str], Any], text: str) -> Any:
     return field(default=default, metadata={"parse": parse, "help": text})
 
@@ -74,6 +101,30 @@ class Settings:
     stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
     api_workers: int = _setting(1, _count, "the API's processes")
     query_seconds: int = _setting(10, _count, "the time limit of a query")
+    keep_seconds: int = _setting(15 * MINUTE, _duration(6 * MINUTE), "how long statistics by second are kept")
+    keep_minutes: int = _setting(3 * HOUR, _duration(2 * HOUR), "how long statistics by minute are kept")
+    keep_hours: int = _setting(8 * DAY, _duration(2 * DAY), "how long statistics by hour are kept")
+    keep_days: int = _setting(10 * DAY, _duration(9 * DAY), "how long statistics by day are kept")
+    keep_origin_minutes: int = _setting(8 * DAY, _duration(8 * DAY), "how long requests by origin and minute are kept")
+    keep_origin_hours: int = _setting(8 * DAY, _duration(8 * DAY), "how long requests by origin and hour are kept")
+    keep_origin_days: int = _setting(10 * DAY, _duration(9 * DAY), "how long requests by origin and day are kept")
+    keep_urls: int = _setting(8 * DAY, _duration(8 * DAY), "how long URLs are kept")
+    keep_entries: int = _setting(90 * DAY + HOUR, _duration(90 * DAY + HOUR), "how long log entries are kept")
+
+    @property
+    def kept(self) -> dict[Kind, int]:
+        """How long rows are kept, in µs, by table and grain."""
+        return {
+            (INVOCATIONS, SECOND_GRAIN): self.keep_seconds,
+            (INVOCATIONS, MINUTE_GRAIN): self.keep_minutes,
+            (INVOCATIONS, HOUR_GRAIN): self.keep_hours,
+            (INVOCATIONS, DAY_GRAIN): self.keep_days,
+            (ORIGIN_HITS, MINUTE_GRAIN): self.keep_origin_minutes,
+            (ORIGIN_HITS, HOUR_GRAIN): self.keep_origin_hours,
+            (ORIGIN_HITS, DAY_GRAIN): self.keep_origin_days,
+            (URLS, NO_GRAIN): self.keep_urls,
+            (ENTRIES, NO_GRAIN): self.keep_entries,
+        }
 
     @property
     def bootstrap(self) -> list[str]:
@@ -108,4 +159,10 @@ def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("fr
 
 def to_environment(settings: Settings) -> dict[str, str]:
     """The environment variables that give another process the same settings."""
-    return {PREFIX + setting.name.upper(): str(getattr(settings, setting.name)) for setting in fields(settings)}
+    values = {setting.name: getattr(settings, setting.name) for setting in fields(settings)}
+    return {PREFIX + name.upper(): _written(name, value) for name, value in values.items()}
+
+
+def _written(name: str, value: Any) -> str:
+    """A value as it is written in a setting."""
+    return duration_text(value) if name.startswith("keep_") else str(value)

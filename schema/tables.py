@@ -40,7 +40,8 @@ def _tables(db: Database) -> None:
         """
         CREATE TABLE store (
             one INTEGER PRIMARY KEY CHECK (one = 1),
-            retired INTEGER NOT NULL DEFAULT 0
+            retired INTEGER NOT NULL DEFAULT 0,
+            replay TEXT
         ) STRICT
         """,
         "INSERT INTO store (one) VALUES (1)",
@@ -95,8 +96,22 @@ def _tables(db: Database) -> None:
             log TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
             next_offset INTEGER NOT NULL,
             last_offset INTEGER, last_timestamp INTEGER, last_crc INTEGER,
+            largest_timestamp INTEGER,
             end_offset INTEGER NOT NULL, applied_at INTEGER NOT NULL, gaps TEXT NOT NULL DEFAULT '[]',
             PRIMARY KEY (log, topic, partition)
+        ) STRICT, WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE marks (
+            log TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
+            largest_timestamp INTEGER NOT NULL, marked_at INTEGER NOT NULL,
+            PRIMARY KEY (log, topic, partition, "offset")
+        ) STRICT, WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE horizons (
+            kind TEXT NOT NULL, grain INTEGER NOT NULL, horizon INTEGER NOT NULL,
+            PRIMARY KEY (kind, grain)
         ) STRICT, WITHOUT ROWID
         """,
         """
@@ -141,6 +156,12 @@ def migrate(data: Path) -> Path:
         store = store_path(data, current_generation(data))
         _apply(store, store_migrations)
     return store
+
+
+def make_store(path: Path) -> None:
+    """Make or bring up to date one generation's database."""
+    with _one_at_a_time(path.parent):
+        _apply(path, store_migrations)
 
 
 def migrate_control(data: Path) -> Path:

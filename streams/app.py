@@ -8,12 +8,10 @@ from faust import StreamT
 from schema.clock import Clock, system_clock
 from schema.decoding import decode_edge, decode_functions
 from schema.settings import Settings
-from schema.tables import current_generation, store_path
 from streams import transport
 from streams.batch import FetchedBatch, Topic
 from streams.fold import fold_edge, fold_invocations
 from streams.ingest import Ingest
-from streams.store import Store
 
 EDGE = Topic(decode_edge, fold_edge)
 FUNCTIONS = Topic(decode_functions, fold_invocations)
@@ -21,6 +19,7 @@ FUNCTIONS = Topic(decode_functions, fold_invocations)
 BATCH_RECORDS = 5000  # of one fetch, all partitions together
 BATCH_BYTES = 4 << 20  # of one partition in one fetch
 BUFFERED_BATCHES = 4
+PRUNE_EVERY = 1.0  # seconds
 
 
 class FreshetApp(faust.App):
@@ -57,13 +56,17 @@ def create_app(settings: Settings, cluster: str, clock: Clock = system_clock) ->
         web_enabled=False,
         worker_redirect_stdouts=False,
     )
-    store = Store(store_path(settings.data, current_generation(settings.data)), clock)
-    recreations = store.recreations(cluster)
-    names = (settings.topic_edge, settings.topic_functions)
-    app.ingest = Ingest(store, {name: f"{cluster}.{recreations.get(name, 0)}" for name in names})
+    app.ingest = Ingest(settings, clock, cluster)
     _agent(app, settings.topic_edge, EDGE, "edge")
     _agent(app, settings.topic_functions, FUNCTIONS, "functions")
+    app.task(lambda: _prune(app))
     return app
+
+
+async def _prune(app: FreshetApp) -> None:
+    while not app.should_stop:
+        await app.sleep(PRUNE_EVERY)
+        await app.ingest.prune()
 
 
 def _agent(app: FreshetApp, topic_name: str, topic: Topic[Any], label: str) -> None:

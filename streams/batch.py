@@ -8,6 +8,7 @@ from typing import Generic
 
 from schema.decoding import Record
 from schema.events import Decoded, Event, Source
+from schema.retention import NOTHING_EXPIRED, Horizons
 from streams.fold import Deltas
 from streams.packing import Packer
 from streams.store import FoldedBatch, LastRecord
@@ -40,23 +41,33 @@ class Topic(Generic[Event]):
     """How one topic's records become deltas."""
 
     decode: Callable[[Source, Sequence[Record]], Decoded[Event]]
-    fold: Callable[[Sequence[Event]], Deltas]
+    fold: Callable[[Sequence[Event], Horizons], Deltas]
 
-    def folded(self, batch: FetchedBatch, packer: Packer) -> FoldedBatch:
-        """All that a batch writes; pure, and the same whoever does it."""
+    def folded(
+        self, batch: FetchedBatch, packer: Packer, horizons: Horizons = NOTHING_EXPIRED, cut: int = 0
+    ) -> FoldedBatch:
+        """All that a batch writes; pure, and the same whoever does it.
+
+        Events before `cut` (µs) are left out: a replay keeps what the tables held of them (`streams.replay`).
+        """
         decoded = self.decode(batch.source, batch.records)
+        events = [event for event in decoded.events if event.timestamp >= cut] if cut else decoded.events
+        deltas = self.fold(events, horizons)
         counts = Counter(decoded.counts)
         counts["messages"] += len(batch.records)
         counts["events"] += len(decoded.events)
         for _, reject in decoded.rejects:
             counts[f"reject.{reject.reason}"] += 1
+        for kind, count in deltas.expired.items():
+            counts[f"expired.{kind}"] += count
         return FoldedBatch(
             source=batch.source,
             start=batch.start,
             end=batch.end,
             end_offset=max(batch.end, batch.end_offset),
             last=last_record(batch.records[-1]) if batch.records else None,
-            rows=packer.pack(self.fold(decoded.events)),
+            largest_timestamp=max((event.timestamp for event in decoded.events), default=None),
+            rows=packer.pack(deltas),
             rejects=decoded.rejects,
             counts=+counts,
         )

@@ -12,6 +12,16 @@ from operator import attrgetter
 from schema.blocks import ENTRIES_PER_BLOCK, Entry, Hit
 from schema.events import EdgeEvent, Invocation
 from schema.histogram import cell_of, whole_milliseconds
+from schema.retention import (
+    ENTRIES,
+    INVOCATIONS,
+    NO_GRAIN,
+    NOTHING_EXPIRED,
+    ORIGIN_HITS,
+    URLS,
+    Horizons,
+    bucket_expired,
+)
 from schema.tables import INVOCATION_GRAINS, ORIGIN_GRAINS
 from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
 
@@ -63,38 +73,66 @@ class Deltas:
     origin_hits: Counter[OriginKey] = field(default_factory=Counter)
     entry_blocks: list[tuple[str, list[Entry]]] = field(default_factory=list)
     url_blocks: list[list[UrlRun]] = field(default_factory=list)
+    expired: Counter[str] = field(default_factory=Counter)
+    """How often an event came too late for a table and grain, by `TABLE.GRAIN`."""
 
 
-def fold_invocations(events: Iterable[Invocation]) -> Deltas:
-    """The deltas of invocations: each counts in its function's buckets and in its project's, once in each grain."""
+def fold_invocations(events: Iterable[Invocation], horizons: Horizons = NOTHING_EXPIRED) -> Deltas:
+    """The deltas of invocations: each counts in its function's buckets and in its project's, once in each grain.
+
+    A bucket that has expired takes nothing any more.
+    """
     deltas: defaultdict[InvocationKey, InvocationDelta] = defaultdict(InvocationDelta)
+    expired: Counter[str] = Counter()
     for event in events:
-        for function in (event.function, "") if event.function else ("",):
-            for grain in INVOCATION_GRAINS:
-                key = (event.project, function, grain, floor_to(event.timestamp, grain * SECOND))
-                deltas[key].add(event.status, event.execution_time)
-    return Deltas(invocations=dict(deltas))
+        for grain in INVOCATION_GRAINS:
+            bucket = floor_to(event.timestamp, grain * SECOND)
+            if bucket_expired(horizons, INVOCATIONS, grain, bucket):
+                expired[f"{INVOCATIONS}.{grain}"] += 1
+                continue
+            for function in (event.function, "") if event.function else ("",):
+                deltas[event.project, function, grain, bucket].add(event.status, event.execution_time)
+    return Deltas(invocations=dict(deltas), expired=expired)
 
 
-def fold_edge(events: Iterable[EdgeEvent]) -> Deltas:
-    """The deltas of edge requests: blocks of entries and of URLs, and hits by origin."""
+def fold_edge(events: Iterable[EdgeEvent], horizons: Horizons = NOTHING_EXPIRED) -> Deltas:
+    """The deltas of edge requests: blocks of entries and of URLs, hits by origin. What has expired takes nothing."""
     entries: defaultdict[tuple[str, int], list[EdgeEvent]] = defaultdict(list)
     urls: defaultdict[tuple[int, str, str], list[Hit]] = defaultdict(list)
     minutes: Counter[tuple[int, str, str, int]] = Counter()
+    expired: Counter[str] = Counter()
+    oldest_entry, oldest_url = horizons.get((ENTRIES, NO_GRAIN), 0), horizons.get((URLS, NO_GRAIN), 0)
     for event in events:
         timestamp, project, origin = event.timestamp, event.project, event.origin
         hour = timestamp // HOUR
-        entries[project, hour].append(event)
-        urls[hour, project, origin].append(Hit(timestamp, event.families, event.url.encode()))
+        if timestamp > oldest_entry:
+            entries[project, hour].append(event)
+        else:
+            expired[f"{ENTRIES}.{NO_GRAIN}"] += 1
+        if timestamp > oldest_url:
+            urls[hour, project, origin].append(Hit(timestamp, event.families, event.url.encode()))
+        else:
+            expired[f"{URLS}.{NO_GRAIN}"] += 1
         minutes[timestamp // MINUTE, project, origin, event.families] += 1
-    return Deltas(origin_hits=_by_grain(minutes), entry_blocks=_entry_blocks(entries), url_blocks=_url_blocks(urls))
+    return Deltas(
+        origin_hits=_by_grain(minutes, horizons, expired),
+        entry_blocks=_entry_blocks(entries),
+        url_blocks=_url_blocks(urls),
+        expired=expired,
+    )
 
 
-def _by_grain(minutes: Counter[tuple[int, str, str, int]]) -> Counter[OriginKey]:
+def _by_grain(
+    minutes: Counter[tuple[int, str, str, int]], horizons: Horizons, expired: Counter[str]
+) -> Counter[OriginKey]:
     hits: Counter[OriginKey] = Counter()
     for (minute, project, origin, families), count in minutes.items():
         for grain in ORIGIN_GRAINS:
-            hits[project, origin, grain, floor_to(minute * MINUTE, grain * SECOND), families] += count
+            bucket = floor_to(minute * MINUTE, grain * SECOND)
+            if bucket_expired(horizons, ORIGIN_HITS, grain, bucket):
+                expired[f"{ORIGIN_HITS}.{grain}"] += count
+            else:
+                hits[project, origin, grain, bucket, families] += count
     return hits
 
 

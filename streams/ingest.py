@@ -6,34 +6,56 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from faust.types import TP
 
+from schema.clock import Clock
+from schema.errors import StoreRetired
 from schema.events import Event, Source
+from schema.retention import Horizons
+from schema.settings import Settings
+from schema.tables import current_generation, store_path
 from streams.batch import FetchedBatch, Topic
 from streams.dictionary import DictionaryTrainer
+from streams.generations import replay_runs, set_retired
 from streams.packing import Packer
+from streams.retention import Pruner
 from streams.seeks import Seek, recreated
-from streams.store import Position, Store, is_transient
+from streams.store import Position, Store, is_transient, log_identity
 
 log = logging.getLogger("freshet.ingest")
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0  # seconds between attempts at a write that failed in passing
-P = ParamSpec("P")
+_REOPEN_EVERY = 0.1  # seconds
 T = TypeVar("T")
 
 
-class Ingest:
-    """Applies batches to a store. `logs` gives each topic's log identity (design section 3)."""
+@dataclass(slots=True)
+class _Opened:
+    """A generation's store as opened by this process, and what goes with it."""
 
-    def __init__(self, store: Store, logs: Mapping[str, str]) -> None:
-        self._store = store
-        self._logs = logs
+    generation: int
+    store: Store
+    packer: Packer
+    trainer: DictionaryTrainer | None
+    pruner: Pruner
+    horizons: Horizons
+
+
+class Ingest:
+    """Applies batches to the current generation's store. `logs` gives each topic's log identity (design section 3)."""
+
+    def __init__(self, settings: Settings, clock: Clock, cluster: str) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._opened = self._open()
+        recreations = self._opened.store.recreations(cluster)
+        topics = (settings.topic_edge, settings.topic_functions)
+        self._logs = {topic: log_identity(cluster, recreations.get(topic, 0)) for topic in topics}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._reopening = asyncio.Lock()
         self._seek_numbers: dict[TP, int] = {}
-        dictionary_id, dictionary = store.dictionary()
-        self._packer = Packer(dictionary_id, dictionary)
-        self._trainer = DictionaryTrainer() if dictionary is None else None
         self.applied: dict[TP, int] = {}
         """The next offset of each partition as this process last knew it in the store."""
         self.ends: dict[TP, int] = {}
@@ -57,7 +79,7 @@ class Ingest:
         """
         sources = {tp: self.source(tp) for tp in beginnings}
         known = {sources[tp]: beginning for tp, beginning in beginnings.items()}
-        positions = await self._write(self._store.open_positions, known)
+        positions = await self._write(lambda store: store.open_positions(known))
         seeks: dict[TP, Seek] = {}
         for tp, source in sources.items():
             place = await self._place(source, positions[source], beginnings[tp], ends[tp])
@@ -78,7 +100,7 @@ class Ingest:
                 beginning - 1,
                 beginning,
             )
-            await self._write(self._store.note_gap, source, next_offset, beginning)
+            await self._write(lambda store: store.note_gap(source, next_offset, beginning))
             return Position(beginning, None)
         return position if last is None or last.offset >= beginning else Position(next_offset, None)
 
@@ -90,36 +112,81 @@ class Ingest:
         tp = TP(batch.source.topic, batch.source.partition)
         if batch.seek != self._seek_numbers.get(tp):
             return True  # fetched before the last seek, which has it read again
-        folded = topic.folded(batch, self._packer)
-        if not await self._write(self._store.apply, folded):
+        opened = self._opened
+        folded = topic.folded(batch, opened.packer, opened.horizons)
+        if not await self._write(lambda store: store is opened.store and store.apply(folded)):
             log.warning(
                 "%s: the store does not stand at offset %d; seeking to where it does", batch.source, batch.start
             )
             return False
         self.applied[tp] = batch.end
         self.last_progress = time.monotonic()
-        if self._trainer is not None and folded.rows.entry_blocks and self._trainer.offer(batch.records):
-            await self._train(self._trainer)
+        if opened.trainer is not None and folded.rows.entry_blocks and opened.trainer.offer(batch.records):
+            await self._train(opened, opened.trainer)
         return True
+
+    async def prune(self) -> None:
+        """Delete a little of what has expired."""
+        horizons = await self._write(lambda _: self._opened.pruner.step())
+        self._opened.horizons = horizons
 
     def close(self) -> None:
         """Wait for the write in hand, then close the store."""
         self._writer.shutdown(wait=True)
-        self._store.close()
+        self._opened.store.close()
 
-    async def _train(self, trainer: DictionaryTrainer) -> None:
+    def _open(self) -> _Opened:
+        generation = current_generation(self._settings.data)
+        store = Store(store_path(self._settings.data, generation), self._clock)
+        dictionary_id, dictionary = store.dictionary()
+        return _Opened(
+            generation=generation,
+            store=store,
+            packer=Packer(dictionary_id, dictionary),
+            trainer=DictionaryTrainer() if dictionary is None else None,
+            pruner=Pruner(store, self._clock, self._settings.kept),
+            horizons=store.horizons(),
+        )
+
+    async def _reopen(self) -> None:
+        """Wait until a newer generation has taken the retired one's place, and open it."""
+        data = self._settings.data
+        while current_generation(data) == self._opened.generation and self._opened.store.retired():
+            if not replay_runs(data):
+                log.warning("%s was retired by a replay that has died; going on with it", self._opened.store.path)
+                set_retired(self._opened.store.path, False)
+                return
+            await asyncio.sleep(_REOPEN_EVERY)
+        if current_generation(data) == self._opened.generation:
+            return  # the replay gave up and revived it
+        old, self._opened = self._opened, self._open()
+        await asyncio.get_running_loop().run_in_executor(self._writer, old.store.close)  # behind writes that hold it
+        log.info("generation %d has taken the place of %d", self._opened.generation, old.generation)
+
+    async def _train(self, opened: _Opened, trainer: DictionaryTrainer) -> None:
         content = await asyncio.to_thread(trainer.train)
-        if content is not None:
-            self._packer = Packer(*await self._write(self._store.add_dictionary, content))
-            self._trainer = None
-            log.info("entry blocks are compressed with dictionary %d from now on", self._packer.dictionary_id)
+        if content is None:
+            return
+        added = await self._write(lambda store: store.add_dictionary(content) if store is opened.store else None)
+        if added is not None:
+            opened.packer, opened.trainer = Packer(*added), None
+            log.info("entry blocks are compressed with dictionary %d from now on", opened.packer.dictionary_id)
 
-    async def _write(self, write: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a write in the store's thread, again and again while it fails in passing (design section 5)."""
+    async def _write(self, write: Callable[[Store], T]) -> T:
+        """Run a write in the store's thread, again and again while it fails in passing (design section 5).
+
+        Where the store has been retired meanwhile, the write goes to the one that took its place.
+        """
         delay = _FIRST_DELAY
         while True:
+            store = self._opened.store
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._writer, lambda: write(*args, **kwargs))
+                return await asyncio.get_running_loop().run_in_executor(self._writer, write, store)
+            except StoreRetired:
+                async with self._reopening:
+                    if store is self._opened.store:
+                        await self._reopen()
+                continue
             except sqlite3.Error as error:
                 if not is_transient(error):
                     raise

@@ -20,25 +20,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from schema import histogram
 from schema.blocks import NO_DICTIONARY
 from schema.clock import Clock
 from schema.errors import StoreRetired
 from schema.events import PlacedReject, Source
+from schema.retention import Horizons, Kind
+from schema.timestamps import MINUTE
 from streams.packing import Rows
 
 KEPT_REJECTS = 10_000  # the newest; their counters are kept for good
 KEPT_REJECT_BYTES = 4096  # of each
+MARK_EVERY = 10 * MINUTE
 _BUSY_SECONDS = 5.0
 _TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 _MOVE = """
 UPDATE positions SET next_offset = :end, end_offset = :end_offset, applied_at = :now,
     last_offset = coalesce(:offset, last_offset), last_timestamp = coalesce(:timestamp, last_timestamp),
-    last_crc = coalesce(:crc, last_crc)
+    last_crc = coalesce(:crc, last_crc),
+    largest_timestamp = max(coalesce(largest_timestamp, :largest), coalesce(:largest, largest_timestamp))
 WHERE log = :log AND topic = :topic AND partition = :partition AND next_offset = :start
+RETURNING largest_timestamp
 """
 _ADD_INVOCATIONS = """
 INSERT INTO invocations (project, function, grain, bucket, count, error_count, count_1xx, count_2xx, count_3xx,
@@ -91,7 +96,8 @@ class Position(NamedTuple):
 class FoldedBatch:
     """All that one batch writes: offsets [start, end) of a partition, and what they came to.
 
-    `last` is None where the batch holds no records; `end_offset` is the log's end when the batch was fetched.
+    `last` is None where the batch holds no records; `end_offset` is the log's end when the batch was fetched;
+    `largest_timestamp` that of its events, in µs.
     """
 
     source: Source
@@ -99,9 +105,15 @@ class FoldedBatch:
     end: int
     end_offset: int
     last: LastRecord | None = None
+    largest_timestamp: int | None = None
     rows: Rows = field(default_factory=Rows)
     rejects: Sequence[PlacedReject] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def log_identity(cluster: str, recreations: int) -> str:
+    """The identity of a topic's log: its cluster's, and how often the topic was accepted as created anew."""
+    return f"{cluster}.{recreations}"
 
 
 def is_transient(error: BaseException) -> bool:
@@ -130,7 +142,7 @@ class Store:
 
         Raises StoreRetired (step 2), and sqlite3.Error where the write fails: then nothing of the batch is there.
         """
-        with self._transaction() as db:
+        with self.transaction() as db:
             if not self._move(db, batch):
                 return False
             self._add(db, batch)
@@ -139,7 +151,7 @@ class Store:
     def open_positions(self, beginnings: Mapping[Source, int]) -> dict[Source, Position]:
         """The positions of partitions, given the offsets at which their logs begin; one not known yet starts there."""
         positions: dict[Source, Position] = {}
-        with self._transaction() as db:
+        with self.transaction() as db:
             for source, beginning in beginnings.items():
                 db.execute(
                     """INSERT INTO positions (log, topic, partition, next_offset, end_offset, applied_at)
@@ -157,7 +169,7 @@ class Store:
     def note_gap(self, source: Source, start: int, end: int) -> None:
         """Step over offsets [start, end), which the log no longer has, and remember them."""
         gap = json.dumps([start, end, self._clock()])
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 """UPDATE positions SET next_offset = ?, gaps = json_insert(gaps, '$[#]', json(?)),
                     last_offset = NULL, last_timestamp = NULL, last_crc = NULL
@@ -165,13 +177,48 @@ class Store:
                 (end, gap, *source, start),
             )
 
+    def horizons(self) -> dict[Kind, int]:
+        """What has expired for good."""
+        return {(kind, grain): horizon for kind, grain, horizon in self._db.execute("SELECT * FROM horizons")}
+
+    def advance_horizons(self, horizons: Horizons) -> dict[Kind, int]:
+        """Let horizons grow to these; one that stands further on stays. Returns all as they stand then."""
+        with self.transaction() as db:
+            db.executemany(
+                """INSERT INTO horizons (kind, grain, horizon) VALUES (?, ?, ?)
+                ON CONFLICT DO UPDATE SET horizon = max(horizon, excluded.horizon)""",
+                [(*kind, horizon) for kind, horizon in horizons.items()],
+            )
+        return self.horizons()
+
+    def retired(self) -> bool:
+        """Whether this generation takes nothing any more."""
+        (retired,) = self._db.execute("SELECT retired FROM store").fetchone()
+        return bool(retired)
+
+    def replay_state(self) -> dict[str, Any]:
+        """What the replay that makes this generation has noted; nothing where it is finished."""
+        (noted,) = self._db.execute("SELECT replay FROM store").fetchone()
+        state: dict[str, Any] = json.loads(noted) if noted is not None else {}
+        return state
+
+    def note_replay(self, db: sqlite3.Connection, state: Mapping[str, Any]) -> None:
+        """Add to what the replay has noted, within a transaction."""
+        noted = self.replay_state() | dict(state)
+        db.execute("UPDATE store SET replay = ?", (json.dumps(noted),))
+
+    def finish_replay(self) -> None:
+        """This generation is complete."""
+        with self.transaction() as db:
+            db.execute("UPDATE store SET replay = NULL")
+
     def recreations(self, cluster: str) -> dict[str, int]:
         """How often each topic of a cluster has been accepted as created anew."""
         return dict(self._db.execute("SELECT topic, count FROM recreations WHERE cluster = ?", (cluster,)).fetchall())
 
     def accept_recreation(self, cluster: str, topic: str) -> int:
         """Take a topic's present log as a new one, read from its start; returns how often that has happened."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             (count,) = db.execute(
                 """INSERT INTO recreations (cluster, topic, count) VALUES (?, ?, 1)
                 ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count""",
@@ -186,7 +233,7 @@ class Store:
 
     def add_dictionary(self, content: bytes) -> tuple[int, bytes]:
         """Keep the first dictionary; where another worker was faster, its own is returned instead."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 """INSERT INTO dictionaries (trained_at, content)
                 SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM dictionaries)""",
@@ -196,12 +243,15 @@ class Store:
         return row[0], row[1]
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction with this store's connection: committed at the end, rolled back on any exception.
+
+        Raises StoreRetired where another generation has taken this one's place.
+        """
         db = self._db
         db.execute("BEGIN IMMEDIATE")  # step 1
         try:
-            (retired,) = db.execute("SELECT retired FROM store").fetchone()
-            if retired:  # step 2
+            if self.retired():  # step 2
                 raise StoreRetired(
                     f"{self.path} was replaced by a newer generation: start the worker again to use that"
                 )
@@ -215,15 +265,35 @@ class Store:
         """Step 3."""
         log, topic, partition = batch.source
         offset, timestamp, crc = batch.last if batch.last is not None else (None, None, None)
-        moved = db.execute(
+        row = db.execute(
             _MOVE,
             {
                 "log": log, "topic": topic, "partition": partition, "start": batch.start, "end": batch.end,
                 "end_offset": batch.end_offset, "now": self._clock(),
-                "offset": offset, "timestamp": timestamp, "crc": crc,
+                "offset": offset, "timestamp": timestamp, "crc": crc, "largest": batch.largest_timestamp,
+            },
+        ).fetchone()  # fmt: skip
+        if row is None:
+            return False
+        (largest,) = row
+        if largest is not None:
+            self._mark(db, batch, largest)
+        return True
+
+    def _mark(self, db: sqlite3.Connection, batch: FoldedBatch, largest: int) -> None:
+        """Note about every ten minutes of the log how new the events before an offset are: a replay cuts by it."""
+        told = batch.last.timestamp * 1000 if batch.last is not None else 0
+        db.execute(
+            """INSERT INTO marks (log, topic, partition, "offset", largest_timestamp, marked_at)
+            SELECT :log, :topic, :partition, :end, :largest, :now WHERE NOT EXISTS (
+                SELECT 1 FROM marks WHERE log = :log AND topic = :topic AND partition = :partition
+                    AND marked_at > :now - :every)""",
+            {
+                **dict(zip(("log", "topic", "partition"), batch.source, strict=True)),
+                "end": batch.end, "largest": largest, "every": MARK_EVERY,
+                "now": told if told > 0 else self._clock(),
             },
         )  # fmt: skip
-        return moved.rowcount == 1
 
     def _add(self, db: sqlite3.Connection, batch: FoldedBatch) -> None:
         """Step 4."""

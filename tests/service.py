@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from email.message import Message
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +25,10 @@ from kafka_broker import KafkaBroker
 from ops.keys import add_key
 from schema.settings import Settings, to_environment
 from schema.tables import current_generation, store_path
+from schema.timestamps import DAY
 
 PATIENCE = 60.0  # seconds
+YEAR = 365 * DAY  # how long these services keep everything, so that tables can be held against the whole log
 
 
 def wait_for(what: str, done: Callable[[], Any], seconds: float = PATIENCE) -> Any:
@@ -59,6 +61,9 @@ class Service:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        keep_all: dict[str, Any] = {
+            setting.name: YEAR for setting in fields(Settings) if setting.name.startswith("keep_")
+        }
         self.settings = Settings(
             broker=f"kafka://{self.kafka.bootstrap}",
             data=self.folder / "data",
@@ -67,6 +72,7 @@ class Service:
             topic_functions=self.functions,
             group=f"group-{self.edge}",
             session_seconds=6,
+            **keep_all,
         )
         self.key = add_key(self.settings.data, "test")
 

@@ -1,0 +1,149 @@
+"""What a store holds, whatever way it came there: a digest by table, grain and UTC day, and what differs between two.
+
+A digest is the sum of the hashes of the rows, entries and URL hits themselves, so neither their order nor how they were
+cut into blocks shows. What has expired in either of two stores is left out of a comparison.
+"""
+
+import hashlib
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from schema.blocks import NO_DICTIONARY, Decompressor, unpack_entries, unpack_urls
+from schema.retention import ENTRIES, INVOCATIONS, NO_GRAIN, ORIGIN_HITS, URLS, Horizons, bucket_expired, time_expired
+from schema.timestamps import DAY, datetime_text
+
+_encode = msgspec.msgpack.Encoder().encode
+_MODULUS = 1 << 128
+
+
+class Range(NamedTuple):
+    """A day's content of one table and grain; `day` is its start in µs, UTC."""
+
+    table: str
+    grain: int
+    day: int
+
+    def __str__(self) -> str:
+        grain = f" by {self.grain} s" if self.grain else ""
+        return f"{self.table}{grain} of {datetime_text(self.day)[:10]}"
+
+
+class Row(NamedTuple):
+    """One row, entry or URL hit: where it belongs, its time in µs, and all that it says."""
+
+    range: Range
+    timestamp: int
+    values: tuple[str | int | bytes | None, ...]
+
+    def __str__(self) -> str:
+        shown = [value if not isinstance(value, bytes) else f"{len(value)} bytes" for value in self.values]
+        return f"{self.range.table} at {self.timestamp} µs: {', '.join(map(str, shown))}"
+
+
+class Digest(NamedTuple):
+    """How many rows, and the sum of their hashes."""
+
+    rows: int
+    sum: int
+
+
+class Difference(NamedTuple):
+    """A row that only one of two stores holds, and in which: `first` or `second`."""
+
+    only_in: str
+    row: Row
+
+
+def horizons_of(store: Path) -> dict[tuple[str, int], int]:
+    """The stored horizons of a database that nothing else needs to have open."""
+    with closing(_open(store)) as db:
+        return {(kind, grain): horizon for kind, grain, horizon in db.execute("SELECT * FROM horizons")}
+
+
+def higher(first: Horizons, second: Horizons) -> dict[tuple[str, int], int]:
+    """Of two stores' horizons the ones that stand further on."""
+    return {kind: max(first.get(kind, 0), second.get(kind, 0)) for kind in {*first, *second}}
+
+
+def digests(store: Path, horizons: Horizons) -> dict[Range, Digest]:
+    """The digest of each range of a store that holds anything not expired; all of one state of it."""
+    rows: Counter[Range] = Counter()
+    sums: defaultdict[Range, int] = defaultdict(int)
+    for row in rows_of(store, horizons):
+        rows[row.range] += 1
+        sums[row.range] += int.from_bytes(hashlib.blake2b(_encode(row.values), digest_size=16).digest(), "little")
+    return {span: Digest(count, sums[span] % _MODULUS) for span, count in rows.items()}
+
+
+def differences(first: Path, second: Path, most: int = 20) -> tuple[list[Range], list[Difference]]:
+    """The ranges in which two stores differ, and at most so many of the rows that only one of them holds."""
+    horizons = higher(horizons_of(first), horizons_of(second))
+    in_first, in_second = digests(first, horizons), digests(second, horizons)
+    spans = sorted(span for span in {*in_first, *in_second} if in_first.get(span) != in_second.get(span))
+    found: list[Difference] = []
+    for span in spans:
+        ours, theirs = (Counter(_rows_in(store, horizons, span)) for store in (first, second))
+        found += [Difference("first", row) for row in sorted((ours - theirs).elements(), key=_place)]
+        found += [Difference("second", row) for row in sorted((theirs - ours).elements(), key=_place)]
+        if len(found) >= most:
+            break
+    return spans, found[:most]
+
+
+def rows_of(store: Path, horizons: Horizons) -> Iterator[Row]:
+    """All that a store holds and has not expired."""
+    with closing(_open(store)) as db:
+        db.execute("BEGIN")
+        yield from _bucket_rows(db, horizons)
+        yield from _entries(db, horizons)
+        yield from _urls(db, horizons)
+
+
+def _rows_in(store: Path, horizons: Horizons, span: Range) -> Iterator[Row]:
+    return (row for row in rows_of(store, horizons) if row.range == span)
+
+
+def _place(row: Row) -> tuple[int, str]:
+    return row.timestamp, repr(row.values)
+
+
+def _bucket_rows(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
+    for table in (INVOCATIONS, ORIGIN_HITS):
+        for values in db.execute(f"SELECT grain, bucket, * FROM {table}"):  # noqa: S608  # a name of our own
+            grain, bucket = values[:2]
+            if not bucket_expired(horizons, table, grain, bucket):
+                yield Row(Range(table, grain, bucket - bucket % DAY), bucket, values[2:])
+
+
+def _entries(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
+    decompressors = {NO_DICTIONARY: Decompressor()}
+    for number, content in db.execute("SELECT id, content FROM dictionaries"):
+        decompressors[number] = Decompressor(content)
+    for project, count, dictionary, payload in db.execute(
+        "SELECT project, count, dictionary, payload FROM entry_blocks"
+    ):
+        for entry in unpack_entries(decompressors[dictionary].decompress(payload), count):
+            if not time_expired(horizons, ENTRIES, entry.timestamp):
+                span = Range(ENTRIES, NO_GRAIN, entry.timestamp - entry.timestamp % DAY)
+                yield Row(span, entry.timestamp, (project, entry.timestamp, entry.missing_id, entry.data))
+
+
+def _urls(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
+    plain = Decompressor()
+    for (payload,) in db.execute("SELECT payload FROM url_blocks"):
+        for run in unpack_urls(plain.decompress(payload)):
+            for hit in run.hits():
+                if not time_expired(horizons, URLS, hit.timestamp):
+                    span = Range(URLS, NO_GRAIN, hit.timestamp - hit.timestamp % DAY)
+                    values = (run.project, run.origin, hit.timestamp, hit.families, hit.url)
+                    yield Row(span, hit.timestamp, values)
+
+
+def _open(store: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True, timeout=60, isolation_level=None)

@@ -1,0 +1,54 @@
+"""How one generation of the database takes another's place (design section 3).
+
+The old one is retired, so that no worker writes to it any more; the new one catches up with its positions; the control
+database then names the new one. Readers look the generation up before each query, workers wait for it to change.
+Whoever does this holds a lock for as long: where it dies in between, a worker finds the lock free and revives the old.
+"""
+
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from schema.errors import FreshetError
+from schema.tables import control_path
+
+_BUSY_SECONDS = 60.0
+
+
+@contextmanager
+def sole_replay(data: Path) -> Iterator[None]:
+    """Be the one who replaces a generation. Raises FreshetError while another process is at it."""
+    with _lock_file(data).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FreshetError(f"another replay or verify is running on {data}: wait for it, or stop it") from error
+        yield
+
+
+def replay_runs(data: Path) -> bool:
+    """Whether a process is replacing a generation now."""
+    with _lock_file(data).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def set_retired(store: Path, retired: bool) -> None:
+    """Have a generation take nothing any more, or take it again."""
+    with closing(sqlite3.connect(store, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+        db.execute("UPDATE store SET retired = ?", (int(retired),))
+
+
+def switch(data: Path, generation: int) -> None:
+    """Have readers and workers use a generation from now on."""
+    with closing(sqlite3.connect(control_path(data), timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+        db.execute("UPDATE generation SET current = ?", (generation,))
+
+
+def _lock_file(data: Path) -> Path:
+    return data / "replay.lock"

@@ -1,0 +1,101 @@
+"""Reads partitions of the log into a store, up to given offsets, by the same decoder, fold and commit as a worker."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from schema.errors import LogError
+from schema.events import Source
+from schema.settings import Settings
+from streams.app import BATCH_RECORDS, EDGE, FUNCTIONS
+from streams.batch import FetchedBatch, Topic
+from streams.packing import Packer
+from streams.store import Store
+
+_WAIT_MILLISECONDS = 500
+_FETCH_BYTES = 4 << 20  # of one partition
+Report = Callable[[int], None]
+"""Told how many offsets have been read since it was last told."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A partition's part in a rebuild: offsets from `next_offset` to `limit`; events before `cut` (µs) are left out."""
+
+    source: Source
+    next_offset: int
+    cut: int = 0
+    limit: int = field(default=0)
+
+
+class LogReader:
+    """A consumer outside every group, that reads only what is asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=settings.bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            max_partition_fetch_bytes=_FETCH_BYTES,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.stop()
+
+    async def partitions(self, topic: str) -> list[TopicPartition]:
+        """A topic's partitions. Raises LogError where there is no such topic."""
+        metadata = await self._consumer._client.fetch_all_metadata()
+        numbers = metadata.partitions_for_topic(topic)
+        if not numbers:
+            raise LogError(f"there is no topic {topic}: start a worker, which creates it")
+        return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+    async def beginnings(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that each partition's log still has."""
+        offsets: dict[TopicPartition, int] = await self._consumer.beginning_offsets(partitions)
+        return offsets
+
+    async def at_time(self, partitions: list[TopicPartition], milliseconds: int) -> dict[TopicPartition, int]:
+        """The first offset of each partition whose record is not older than a time; its end where none is."""
+        found = await self._consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds))
+        ends = await self._consumer.end_offsets(partitions)
+        return {tp: found[tp].offset if found.get(tp) is not None else ends[tp] for tp in partitions}
+
+    async def read(self, stretches: list[Stretch], store: Store, report: Report) -> None:
+        """Apply every stretch from its next offset to its limit, which must not be beyond its log's committed end.
+
+        Raises LogError where the store does not stand where a stretch does.
+        """
+        open_ones = {TopicPartition(*s.source[1:]): s for s in stretches if s.next_offset < s.limit}
+        if not open_ones:
+            return
+        self._consumer.assign(list(open_ones))
+        for tp, stretch in open_ones.items():
+            self._consumer.seek(tp, stretch.next_offset)
+        packer, horizons = Packer(*store.dictionary()), store.horizons()
+        topics: Mapping[str, Topic[Any]] = {
+            self._settings.topic_edge: EDGE,
+            self._settings.topic_functions: FUNCTIONS,
+        }
+        while open_ones:
+            fetched = await self._consumer.getmany(*open_ones, timeout_ms=_WAIT_MILLISECONDS, max_records=BATCH_RECORDS)
+            for tp, stretch in list(open_ones.items()):
+                end = min(await self._consumer.position(tp), stretch.limit)
+                if end > stretch.next_offset:
+                    records = [record for record in fetched.get(tp, ()) if record.offset < stretch.limit]
+                    batch = FetchedBatch(stretch.source, stretch.next_offset, end, stretch.limit, 0, records)
+                    if not store.apply(topics[tp.topic].folded(batch, packer, horizons, stretch.cut)):
+                        raise LogError(f"{stretch.source}: {store.path} does not stand at offset {batch.start}")
+                    report(end - stretch.next_offset)
+                    stretch.next_offset = end
+                if stretch.next_offset >= stretch.limit:
+                    del open_ones[tp]
+                    self._consumer.pause(tp)
