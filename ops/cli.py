@@ -111,6 +111,16 @@ def keys_add(name: str, as_json: bool) -> None:
 
 
 @main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
+@_command
+def status(as_json: bool) -> None:
+    """Show how far each partition is, what was not taken, what has expired, and the sizes of the files."""
+    from ops.status import read_status, show_status
+
+    show_status(read_status(load_settings()), as_json)
+
+
+@main.command()
 @click.option("--topic", "topics", multiple=True, help="Replay this topic alone (default: both).")
 @click.option("--from-offset", type=click.IntRange(min=0), help="From this offset of each partition on.")
 @click.option("--from-time", help="From records of this time on (ISO 8601).")
@@ -141,7 +151,10 @@ def replay(
 @click.argument("databases", nargs=-1, type=click.Path(path_type=Path))
 @_command
 def verify(databases: tuple[Path, ...]) -> None:
-    """Hold the live tables against a rebuild from the log, or two DATABASES against each other. Exit code 3: unequal."""
+    """Hold the live tables against a rebuild from the log, or two DATABASES against each other.
+
+    The exit code is 3 where they differ.
+    """
     from ops.verify import verify_databases, verify_live
 
     if databases and len(databases) != 2:

@@ -160,9 +160,9 @@ def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("fr
 def to_environment(settings: Settings) -> dict[str, str]:
     """The environment variables that give another process the same settings."""
     values = {setting.name: getattr(settings, setting.name) for setting in fields(settings)}
-    return {PREFIX + name.upper(): _written(name, value) for name, value in values.items()}
+    return {PREFIX + name.upper(): written(name, value) for name, value in values.items()}
 
 
-def _written(name: str, value: Any) -> str:
-    """A value as it is written in a setting."""
+def written(name: str, value: Any) -> str:
+    """A setting's value as it is written in a variable."""
     return duration_text(value) if name.startswith("keep_") else str(value)

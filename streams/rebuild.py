@@ -44,7 +44,11 @@ class LogReader:
         )
 
     async def __aenter__(self) -> Self:
-        await self._consumer.start()
+        try:
+            await self._consumer.start()
+        except BaseException:
+            await self._consumer.stop()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -63,10 +67,15 @@ class LogReader:
         offsets: dict[TopicPartition, int] = await self._consumer.beginning_offsets(partitions)
         return offsets
 
+    async def ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each partition's log; before the first open transaction, where there is one."""
+        offsets: dict[TopicPartition, int] = await self._consumer.end_offsets(partitions)
+        return offsets
+
     async def at_time(self, partitions: list[TopicPartition], milliseconds: int) -> dict[TopicPartition, int]:
         """The first offset of each partition whose record is not older than a time; its end where none is."""
         found = await self._consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds))
-        ends = await self._consumer.end_offsets(partitions)
+        ends = await self.ends(partitions)
         return {tp: found[tp].offset if found.get(tp) is not None else ends[tp] for tp in partitions}
 
     async def read(self, stretches: list[Stretch], store: Store, report: Report) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ops.cli import main
 from schema.intervals import INVOCATION_INTERVALS, USAGE_INTERVALS
 from schema.saved_queries import load_saved_queries
-from schema.settings import Settings
+from schema.settings import Settings, written
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -20,7 +21,12 @@ def test_every_setting_is_documented_with_its_default_and_meaning() -> None:
     assert set(rows) == {f"FRESHET_{setting.name.upper()}" for setting in fields(Settings)}
     for setting in fields(Settings):
         if setting.default != "":
-            assert rows[f"FRESHET_{setting.name.upper()}"] == f"`{setting.default}`"
+            assert rows[f"FRESHET_{setting.name.upper()}"] == f"`{written(setting.name, setting.default)}`"
+
+
+def test_every_command_is_documented() -> None:
+    documented = set(re.findall(r"`freshet ([a-z-]+)", README))
+    assert documented >= {name for name in main.commands if name != "demo"}
 
 
 def test_the_readme_names_every_endpoint_parameter_and_interval() -> None:
