@@ -110,6 +110,9 @@ class Reader:
     def _current(self) -> apsw.Connection:
         generation = self._control.generation()
         if self._db is None or generation != self._generation:
+            if self._db is not None:
+                self._db.close(True)  # its table functions hold it, and it the file
+                self._db = None
             path = store_path(self._data, generation)
             self._db, self._generation = _open(path, store_migrations), generation
             self._trained.clear()

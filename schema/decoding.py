@@ -25,7 +25,7 @@ from schema.messages import (
     trim,
 )
 from schema.numbers import Number, exact, scaled_floor, whole
-from schema.timestamps import DAY, parse_event_time
+from schema.timestamps import DAY, in_range, parse_event_time
 from schema.urls import build_url, families_in, origin_of, path_of
 
 ID_NAMESPACE = uuid.UUID("5f4b7a52-8d0c-5f57-9c0e-3f6f2a1c7e11")
@@ -202,7 +202,7 @@ def _time(element: Envelope, place: _Place) -> int:
     if value is not None:
         timestamp = parse_event_time(value)
     else:
-        timestamp = parse_event_time(place.timestamp) if place.timestamp > 0 else None
+        timestamp = in_range(place.timestamp * 1000) if place.timestamp > 0 else None
     if timestamp is None:
         raise _Refused("bad_timestamp")
     if timestamp > place.timestamp * 1000 + DAY and place.timestamp > 0:

@@ -22,13 +22,14 @@ _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)  # one without an end reaches to the text's
 _STRING_OR_BRACKET = re.compile(_STRING.pattern + rb"|[\[\]{}]", re.DOTALL)
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|(u[dD][c-fC-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
 _any: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=str).decode
 
 
@@ -93,28 +94,32 @@ def split(value: bytes) -> Iterator[Element | Reject]:
     try:
         parts = _split(value, pruned=False)
     except RecursionError:
-        parts = _split(_prune(value), pruned=True)
+        try:
+            parts = _split(_prune(value), pruned=True)
+        except msgspec.DecodeError:
+            parts = _lines(value)
+    except msgspec.DecodeError:
+        parts = _lines(value)
     yield from parts
 
 
 def _split(value: bytes, pruned: bool) -> Iterator[Element | Reject]:
+    """The parts of a message that is one JSON value. Raises DecodeError where it is not one, RecursionError too deep."""
+    if value.startswith(b"["):
+        return _objects(_array(value))
+    if not value.startswith(b"{"):
+        _skip(value)
+        return iter((Reject(WHOLE_MESSAGE, "not_object", value),))
+    members = _members(value)
+    batch = bytes(members.get("batch", b""))
+    if batch.startswith(b"["):
+        return _objects(_array(batch))
+    if not bytes(members.get("resourceLogs", b"")).startswith(b"["):
+        return iter((Element(0, value),))
     try:
-        if value.startswith(b"["):
-            return _objects(_array(value))
-        if value.startswith(b"{"):
-            members = _members(value)
-            batch = bytes(members.get("batch", b""))
-            if batch.startswith(b"["):
-                return _objects(_array(batch))
-            if bytes(members.get("resourceLogs", b"")).startswith(b"["):
-                return iter((Reject(WHOLE_MESSAGE, "too_deep", value),)) if pruned else _otlp(_any(value))
-            return iter((Element(0, value),))
-        _any(value)
+        return iter((Reject(WHOLE_MESSAGE, "too_deep", value),)) if pruned else _otlp(_any(value))
+    except msgspec.ValidationError:  # an integer of more digits than can be read
         return iter((Reject(WHOLE_MESSAGE, "not_object", value),))
-    except msgspec.ValidationError:  # a number too long for an integer, alone or within OTLP
-        return iter((Reject(WHOLE_MESSAGE, "not_object", value),))
-    except msgspec.DecodeError:
-        return _lines(value)
 
 
 def _objects(parts: list[msgspec.Raw]) -> Iterator[Element | Reject]:
@@ -147,15 +152,24 @@ def _lines(value: bytes) -> Iterator[Element | Reject]:
         if not line:
             continue
         try:
-            _members(line)
-            found.append(Element(number, line))
-        except msgspec.ValidationError:
-            found.append(_no_object(number, line))
+            line = _shallow(line)
         except msgspec.DecodeError:
             found.append(Reject(number, "not_json", line))
+            continue
+        found.append(Element(number, line) if line.startswith(b"{") else _no_object(number, line))
     if len(found) > 1 and any(isinstance(part, Element) for part in found):
         return iter(found)
     return iter((Reject(WHOLE_MESSAGE, "not_json", value),))
+
+
+def _shallow(line: bytes) -> bytes:
+    """A line of JSON, pruned where it nests too deep to be read. Raises DecodeError where it is no JSON."""
+    try:
+        _skip(line)
+    except RecursionError:
+        line = _prune(line)
+        _skip(line)
+    return line
 
 
 def _prune(value: bytes) -> bytes:

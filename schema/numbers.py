@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?0*[0-9]{1,3})?")
 _LONGEST = 400  # characters; more are never meant, and would cost time
 
 

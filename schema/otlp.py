@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _WRONG_SHAPE = (AttributeError, KeyError, TypeError, ValueError)
+_LONGEST_INTEGER = 40  # digits; OTLP's have 64 bits
 
 
 class Malformed(NamedTuple):
@@ -19,30 +20,32 @@ class Malformed(NamedTuple):
 def records(document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
     """The log records of `{"resourceLogs": […]}` in document order, each as the fields of one event.
 
-    `document` is the parsed message, its fractional numbers as text.
+    `document` is the parsed message, its fractional numbers as text. A part without OTLP's shape stands in its place.
     """
-    for resource_logs in document["resourceLogs"]:
-        try:
-            resource = _fields(resource_logs.get("resource", {}).get("attributes", []))
-            scopes = [scope.get("logRecords", []) for scope in resource_logs.get("scopeLogs", [])]
-            logs = [record for scope in scopes for record in _listed(scope)]
-        except _WRONG_SHAPE:
-            yield Malformed(resource_logs)
-            continue
-        for record in logs:
-            try:
-                yield _event(resource, record)
-            except _WRONG_SHAPE:
-                yield Malformed(record)
+    for group in document["resourceLogs"]:
+        for scope in _parts(group, "scopeLogs"):
+            for record in _parts(scope, "logRecords"):
+                try:
+                    yield record if isinstance(record, Malformed) else _event(group, record)
+                except _WRONG_SHAPE:
+                    yield Malformed(record)
 
 
-def _event(resource: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    event = resource | _fields(record.get("attributes", []))
-    body = _value(record.get("body", {}))
-    if isinstance(body, dict):
-        event |= body
+def _parts(parent: Any, name: str) -> list[Any]:
+    """The list that a part holds under a name; where it has no list there, the part itself as malformed."""
+    if isinstance(parent, Malformed):
+        return [parent]
+    found = parent.get(name, []) if isinstance(parent, dict) else None
+    return found if isinstance(found, list) else [Malformed(parent)]
+
+
+def _event(group: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    event = _fields(group.get("resource", {}).get("attributes", [])) | _fields(record.get("attributes", []))
+    body = record.get("body")
+    if isinstance(body, dict) and "kvlistValue" in body:
+        event |= _value(body)
     elif body is not None:
-        event.setdefault("event_message", body)
+        event["event_message"] = _value(body)
     if "timestamp" not in event:
         for name in ("timeUnixNano", "observedTimeUnixNano"):
             time = record.get(name)
@@ -64,19 +67,29 @@ def _fields(attributes: Any) -> dict[str, Any]:
         key = attribute["key"]
         if not isinstance(key, str):
             raise TypeError("a key is not text")
-        fields[key] = _value(attribute.get("value", {}))
+        fields[key] = _value(attribute["value"])
     return fields
 
 
 def _value(any_value: dict[str, Any]) -> Any:
-    """The plain value of an OTLP AnyValue: an object with exactly one of the names below."""
+    """The plain value of an OTLP AnyValue: an object with one of the names below, or with none, which is null."""
     for name, value in any_value.items():
         if name in ("stringValue", "boolValue", "doubleValue", "bytesValue"):
             return value
         if name == "intValue":
-            return int(value) if len(str(value)) < 40 else str(value)
+            return _integer(value)
         if name == "arrayValue":
             return [_value(item) for item in _listed(value.get("values", []))]
         if name == "kvlistValue":
             return _fields(value.get("values", []))
+    if any_value:
+        raise ValueError("no AnyValue")
     return None
+
+
+def _integer(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if not isinstance(value, str) or len(value) > _LONGEST_INTEGER:
+        raise ValueError("no integer")
+    return int(value)

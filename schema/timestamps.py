@@ -20,7 +20,7 @@ _WIDEST = 30  # decimal digits before or behind the point
 _ISO = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
-    r" *(?:([Zz])|([+-])([0-9]{2}):?([0-9]{2})?)?)?"
+    r" *(?:([Zz])|([+-])([0-9]{2})(?::?([0-9]{2}))?)?)?"
 )
 
 
@@ -81,7 +81,12 @@ def parse_event_time(value: object) -> int | None:
         micros = parse_iso(value.strip())
     else:
         return None
-    return micros if micros is not None and _EARLIEST <= micros < _LATEST else None
+    return in_range(micros) if micros is not None else None
+
+
+def in_range(micros: int) -> int | None:
+    """A time in µs if it lies within the years 2000 to 2100, else None."""
+    return micros if _EARLIEST <= micros < _LATEST else None
 
 
 def _units_per_second(value: int) -> int:

@@ -22,17 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schema import histogram
 from schema.blocks import NO_DICTIONARY
 from schema.clock import Clock
 from schema.errors import StoreRetired
 from schema.events import PlacedReject, Source
 from schema.retention import Horizons, Kind
 from schema.timestamps import MINUTE
+from streams.adding import add, register
 from streams.packing import Rows
 
-KEPT_REJECTS = 10_000  # the newest; their counters are kept for good
-KEPT_REJECT_BYTES = 4096  # of each
 MARK_EVERY = 10 * MINUTE
 _BUSY_SECONDS = 5.0
 _TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
@@ -44,36 +42,6 @@ UPDATE positions SET next_offset = :end, end_offset = :end_offset, applied_at = 
     largest_timestamp = max(coalesce(largest_timestamp, :largest), coalesce(:largest, largest_timestamp))
 WHERE log = :log AND topic = :topic AND partition = :partition AND next_offset = :start
 RETURNING largest_timestamp
-"""
-_ADD_INVOCATIONS = """
-INSERT INTO invocations (project, function, grain, bucket, count, error_count, count_1xx, count_2xx, count_3xx,
-    count_4xx, count_5xx, timed_count, sum_time, min_time, max_time, histogram)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET
-    count = count + excluded.count, error_count = error_count + excluded.error_count,
-    count_1xx = count_1xx + excluded.count_1xx, count_2xx = count_2xx + excluded.count_2xx,
-    count_3xx = count_3xx + excluded.count_3xx, count_4xx = count_4xx + excluded.count_4xx,
-    count_5xx = count_5xx + excluded.count_5xx,
-    timed_count = timed_count + excluded.timed_count, sum_time = sum_time + excluded.sum_time,
-    min_time = min(coalesce(min_time, excluded.min_time), coalesce(excluded.min_time, min_time)),
-    max_time = max(coalesce(max_time, excluded.max_time), coalesce(excluded.max_time, max_time)),
-    histogram = merge_histograms(histogram, excluded.histogram)
-"""
-_ADD_ORIGIN_HITS = """
-INSERT INTO origin_hits (project, origin, grain, bucket, families, hits) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET hits = hits + excluded.hits
-"""
-_ADD_ENTRY_BLOCK = """
-INSERT INTO entry_blocks (project, min_timestamp, max_timestamp, count, dictionary, payload)
-VALUES (?, ?, ?, ?, ?, ?)
-"""
-_ADD_URL_BLOCK = "INSERT INTO url_blocks (min_timestamp, max_timestamp, count, payload) VALUES (?, ?, ?, ?)"
-_ADD_REJECT = """
-INSERT INTO rejects (log, topic, partition, "offset", element, reason, rejected_at, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_ADD_COUNTER = """
-INSERT INTO counters (topic, name, count) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count
 """
 
 
@@ -131,7 +99,7 @@ class Store:
         self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         for pragma in ("synchronous = normal", "cache_size = -32000", "journal_size_limit = 67108864"):
             self._db.execute(f"PRAGMA {pragma}")
-        self._db.create_function("merge_histograms", 2, histogram.merge, deterministic=True)
+        register(self._db)
 
     def close(self) -> None:
         """Close the database; an open transaction is rolled back."""
@@ -297,19 +265,4 @@ class Store:
 
     def _add(self, db: sqlite3.Connection, batch: FoldedBatch) -> None:
         """Step 4."""
-        topic = batch.source.topic
-        db.executemany(_ADD_INVOCATIONS, batch.rows.invocations)
-        db.executemany(_ADD_ORIGIN_HITS, batch.rows.origin_hits)
-        db.executemany(_ADD_ENTRY_BLOCK, batch.rows.entry_blocks)
-        db.executemany(_ADD_URL_BLOCK, batch.rows.url_blocks)
-        if batch.rejects:
-            now = self._clock()
-            db.executemany(
-                _ADD_REJECT,
-                [
-                    (*batch.source, offset, reject.index, reject.reason, now, reject.data[:KEPT_REJECT_BYTES])
-                    for offset, reject in batch.rejects[-KEPT_REJECTS:]
-                ],
-            )
-            db.execute("DELETE FROM rejects WHERE id <= (SELECT max(id) FROM rejects) - ?", (KEPT_REJECTS,))
-        db.executemany(_ADD_COUNTER, [(topic, name, count) for name, count in batch.counts.items()])
+        add(db, batch.source, batch.rows, batch.rejects, batch.counts, self._clock())
