@@ -57,7 +57,8 @@ def body(query: SavedQuery, answer: Answer) -> bytes:
     rows: list[dict[str, Any]] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
     for row in rows:
         for column in query.json_columns:
-            row[column] = msgspec.Raw(row[column])
+            if row[column] is not None:
+                row[column] = msgspec.Raw(row[column])
     return _encode({"result": rows})
 
 

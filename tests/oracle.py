@@ -258,7 +258,9 @@ def _any_value(value: Any) -> Any:
             return inner if isinstance(inner, Number) else Number(str(int(_as(str, inner))))
         if kind in ("stringValue", "bytesValue", "boolValue", "doubleValue"):
             return inner
-    raise ValueError("no AnyValue")
+    if value:
+        raise ValueError("no AnyValue")
+    return None
 
 
 def _as(kind: type, value: Any) -> Any:
@@ -364,8 +366,8 @@ class Oracle:
 
     def __init__(self, log: str, edge_topic: str, functions_topic: str) -> None:
         self._log, self._edge_topic, self._functions_topic = log, edge_topic, functions_topic
-        self._entries: list[Entry] = []
-        self._invocations: list[Invocation] = []
+        self.entries: list[Entry] = []
+        self.invocations: list[Invocation] = []
         self.rejects: set[tuple[str, int, int, int, str]] = set()
         self.skipped: Counter[str] = Counter()
 
@@ -407,13 +409,13 @@ class Oracle:
             return "future"
         if record.topic == self._edge_topic:
             place = f"{self._log}/{record.topic}/{record.partition}/{record.offset}/{element.position}"
-            self._entries.append(_entry(element, time, place))
+            self.entries.append(_entry(element, time, place))
             return ""
         response = _object(metadata.get("response"))
         if response is None:
             self.skipped["no_response"] += 1
         else:
-            self._invocations.append(_invocation(time, metadata, response))
+            self.invocations.append(_invocation(time, metadata, response))
         return ""
 
     def invocation_stats(
@@ -423,7 +425,7 @@ class Oracle:
         span, size = STATS_INTERVALS.get(interval or "", STATS_INTERVALS["1day"])
         first = now_us // size * size - span
         buckets: dict[int, list[Invocation]] = defaultdict(list)
-        for one in self._invocations:
+        for one in self.invocations:
             if one.timestamp >= first and one.project == project and function_id in (None, "", one.function):
                 buckets[one.timestamp // size * size].append(one)
         return [_statistics(bucket, buckets[bucket]) for bucket in sorted(buckets)][:MAX_ROWS]
@@ -440,7 +442,7 @@ class Oracle:
         after = now_us - TIERS.get(project_tier or "", TIERS["FREE"])
         found = [
             entry
-            for entry in self._entries
+            for entry in self.entries
             if entry.project == project
             and entry.timestamp > after
             and (start_us is None or entry.timestamp > start_us)
@@ -454,7 +456,7 @@ class Oracle:
         span, size = COUNTS_INTERVALS[interval]
         _compiled(pattern)
         buckets: dict[int, list[Entry]] = defaultdict(list)
-        for entry in self._entries:
+        for entry in self.entries:
             if entry.timestamp >= now_us - span and _found(pattern, entry.url):
                 buckets[entry.timestamp // size * size].append(entry)
         rows, columns = [], [f"total_{family}_requests" for family in FAMILIES]
