@@ -8,14 +8,17 @@ from typing import Any
 import msgspec
 
 PROJECTS = 200
-_PATHS = ("/rest/v1/todos", "/rest/v1/orders", "/auth/v1/user", "/storage/v1/object/public/a.png", "/realtime/v1/websocket")
+_PATHS = (
+    *("/rest/v1/todos", "/rest/v1/orders", "/auth/v1/user"),
+    *("/storage/v1/object/public/a.png", "/realtime/v1/websocket"),
+)
 _HEADERS = {f"x-header-{number:02d}": "a header's text as most requests repeat it" for number in range(24)}
 
 
 def edge_events(count: int, start: int, spacing: int = 100, seed: int = 1) -> Iterator[tuple[bytes, bytes]]:
     """Pairs (key, value) of events `spacing` µs apart from `start` (µs) on.
 
-    200 projects in a Zipf distribution, 30 % of the URLs with a query string of their own, about 200 random bytes an event.
+    200 projects in a Zipf distribution, 30 % of the URLs with a query string of their own, some 200 random bytes each.
     """
     chance = random.Random(seed)
     refs = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=20)) for _ in range(PROJECTS)]
@@ -44,6 +47,10 @@ def _event(chance: random.Random, ref: str, timestamp: int) -> dict[str, Any]:
                 "headers": {**_HEADERS, "cf-ray": f"{chance.getrandbits(64):016x}"},
                 "cf": {"country": "DE", "token": chance.randbytes(70).hex()},
             },
-            "response": {"status_code": 200, "origin_time": chance.randint(1, 500), "headers": {"server": "cloudflare"}},
+            "response": {
+                "status_code": 200,
+                "origin_time": chance.randint(1, 500),
+                "headers": {"server": "cloudflare"},
+            },
         },
     }

@@ -104,7 +104,7 @@ def split(value: bytes) -> Iterator[Element | Reject]:
 
 
 def _split(value: bytes, pruned: bool) -> Iterator[Element | Reject]:
-    """The parts of a message that is one JSON value. Raises DecodeError where it is none, RecursionError if too deep."""
+    """The parts of a message that is one JSON value. Raises DecodeError where it is none, RecursionError where deep."""
     if value.startswith(b"["):
         return _objects(_array(value))
     if not value.startswith(b"{"):

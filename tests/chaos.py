@@ -1,0 +1,305 @@
+"""Chaos on a real Kafka: `python tests/chaos.py --minutes 60 --kills 300 --seed N --report FILE`.
+
+While a producer writes without pause, faults drawn from a seed strike workers, broker, disk and store. After each
+round, once all is applied, every table has to equal the oracle over the log: nothing lost, double or made up. Ends
+with code 1 at the first difference, and where fewer workers were killed than was asked for. The seed fixes what
+strikes and for how long; the operating system decides what is hit in the middle of what, so no two runs are the same.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from chaos_faults import FAULTS, Stage, Strike
+from chaos_report import Result, write_report
+from chaos_stage import Fleet, Writer, small_disk
+from chaos_tables import Difference, Expectation, compare
+from confluent_kafka import KafkaException
+from events import Traffic
+from kafka_broker import KafkaBroker
+from oracle import DAY, Record
+from service import Service
+
+from schema.settings import Settings, to_environment
+from schema.tables import current_generation, store_path
+
+PARTITIONS = 4
+ROUNDS_ON_ONE_LOG = 3
+DRAIN_SECONDS = 180.0
+TICK_SECONDS, LOOK_SECONDS = 0.03, 0.1
+MOST_AT_ONCE = 3
+KEEP_ALL: dict[str, Any] = {
+    setting.name: 36_500 * DAY for setting in fields(Settings) if setting.name.startswith("keep_")
+}
+BAG = Counter(dict(zip(FAULTS, (5, 4, 2, 3, 2, 2, 2, 1, 2, 2, 1, 1, 1), strict=True)))
+KILLS_A_BAG = sum(count for kind, count in BAG.items() if kind.startswith("SIGKILL of a worker"))
+Place = tuple[str, int]
+
+
+class Stall(AssertionError):
+    """What is in the log is not applied, though all faults are over."""
+
+
+@dataclass
+class Recovery:
+    """What is waited for after a fault: rows of any partition, then of every partition that there was."""
+
+    kind: str
+    since: float
+    before: Mapping[Place, int]
+    disturbed: bool
+    """Whether another fault was under way at some moment."""
+    first_seen: bool = False
+
+
+class Chaos:
+    """A run. `rounds` goes on one log and store, `run` on one after the other."""
+
+    def __init__(self, kafka: KafkaBroker, folder: Path, seed: int, *, lock_seconds: float, most_a_second: int) -> None:
+        self.kafka, self.folder = kafka, folder
+        self.lock_seconds, self.most_a_second = lock_seconds, most_a_second
+        self.chance = random.Random(seed)
+        self.result = Result(seed)
+        self.gap = 2.0
+        self._bag: list[str] = []
+        self._active: list[tuple[str, Strike]] = []
+        self._recoveries: list[Recovery] = []
+        self._looked = self._told = 0.0
+
+    def run(self, minutes: float, kills: int) -> None:
+        """Rounds until the time is over. Raises Difference or Stall."""
+        until = time.monotonic() + 60 * minutes
+        while time.monotonic() < until:
+            with self.stage() as (stage, expectation):
+                for _ in range(ROUNDS_ON_ONE_LOG):
+                    if time.monotonic() < until:
+                        self._pace(until - time.monotonic(), kills - self.result.worker_kills)
+                        self.round(stage, expectation, self._draw(BAG.total() // 2), until)
+
+    @contextmanager
+    def stage(self) -> Iterator[tuple[Stage, Expectation]]:
+        """A fresh pair of topics, an empty store, two workers and a writer."""
+        self.result.logs += 1
+        name = f"chaos-{self.result.logs}"
+        folder = self.folder / name
+        topics = f"edge-{name}", f"functions-{name}"
+        for topic in topics:
+            self.kafka.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
+        with ExitStack() as stack:
+            disk = small_disk(folder / "data")
+            stack.callback(disk.close)
+            self.result.disk = disk.means
+            service = Service(folder, self.kafka, *topics)
+            service.settings = replace(service.settings, **KEEP_ALL)
+            traffic = Traffic(self.chance.getrandbits(32), time.time_ns() // 1000, *topics)
+            fleet = Fleet(folder, to_environment(service.settings))
+            stack.callback(fleet.kill)
+            writer = Writer(self.kafka.bootstrap, traffic, self.chance.getrandbits(32), most=self.most_a_second)
+            writer.start()
+            stack.callback(writer.close)
+            stage = Stage(service, fleet, writer, disk, PARTITIONS, self.lock_seconds)
+            expectation = Expectation(service.log_of_topics(), *topics)
+            try:
+                yield stage, expectation
+                self._end(stage)
+            except BaseException as error:
+                self._keep(stage, error)
+                raise
+        for topic in topics:
+            self.kafka.delete_topic(topic)
+        shutil.rmtree(folder)
+
+    def round(self, stage: Stage, expectation: Expectation, kinds: Sequence[str], until: float = float("inf")) -> None:
+        """Strike with each kind, let all end, and compare. Raises Difference or Stall."""
+        stage.hurry = False
+        stage.writer.resume()
+        left, postponed = list(kinds), 0
+        while left and postponed < 50 and time.monotonic() < until:
+            self._let_pass(stage, self.chance.expovariate(1 / self.gap))
+            while len(self._active) >= MOST_AT_ONCE:
+                self._tick(stage)
+            kind = left.pop(0)
+            if not self._strike(stage, kind):
+                left.append(kind)
+                postponed += 1
+        stage.hurry = True
+        while self._active:
+            self._tick(stage)
+        self._let_pass(stage, 2 * LOOK_SECONDS)
+        stage.writer.pause()
+        ends = self._drain(stage)
+        self._compare(stage, expectation, ends)
+        self.result.rounds += 1
+
+    def _draw(self, count: int) -> list[str]:
+        """The next faults out of the bag, which is filled anew when it is empty."""
+        if len(self._bag) < count:
+            more = list(BAG.elements())
+            self.chance.shuffle(more)
+            self._bag += more
+        drawn, self._bag = self._bag[:count], self._bag[count:]
+        return drawn
+
+    def _strike(self, stage: Stage, kind: str) -> bool:
+        for recovery in self._recoveries:
+            recovery.disturbed = True
+        strike = FAULTS[kind](stage, self.chance)
+        self._active.append((kind, strike))
+        return self._step(stage, kind, strike)
+
+    def _step(self, stage: Stage, kind: str, strike: Strike) -> bool:
+        """One step of a fault; False where it could not strike."""
+        try:
+            next(strike)
+        except StopIteration as end:
+            self._active.remove((kind, strike))
+            struck: bool = end.value
+            if struck:
+                self.result.faults[kind] += 1
+                applied, disturbed = stage.service.applied(), bool(self._active)
+                self._recoveries.append(Recovery(kind, time.monotonic(), applied, disturbed))
+            return struck
+        return True
+
+    def _tick(self, stage: Stage) -> None:
+        stage.writer.check()
+        stage.fleet.tend()
+        for kind, strike in list(self._active):
+            self._step(stage, kind, strike)
+        now = time.monotonic()
+        if self._recoveries and now - self._looked > LOOK_SECONDS:
+            self._looked = now
+            self._look(stage.service.applied(), now)
+        if now - self._told > (1 if sys.stdout.isatty() else 20):
+            self._told = now
+            self._tell(stage)
+        time.sleep(TICK_SECONDS)
+
+    def _let_pass(self, stage: Stage, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._tick(stage)
+
+    def _look(self, applied: Mapping[Place, int], now: float) -> None:
+        """See which recoveries have come about."""
+        for recovery in list(self._recoveries):
+            moved = [applied.get(place, 0) > offset for place, offset in recovery.before.items()]
+            if not recovery.first_seen and any(moved):
+                recovery.first_seen = True
+                self.result.first_rows[recovery.kind].append(now - recovery.since)
+                if not recovery.disturbed:
+                    self.result.undisturbed[recovery.kind].append(now - recovery.since)
+            if moved and all(moved):
+                self.result.all_partitions[recovery.kind].append(now - recovery.since)
+                self._recoveries.remove(recovery)
+
+    def _drain(self, stage: Stage) -> Mapping[Place, int]:
+        """Wait until all that is in the log has been applied; returns its ends."""
+        since, ends = time.monotonic(), stage.service.ends()
+        while not stage.service.applied().items() >= ends.items():
+            self._tick(stage)
+            if time.monotonic() - since > DRAIN_SECONDS:
+                applied = stage.service.applied()
+                behind = {place: (applied.get(place), end) for place, end in ends.items() if applied.get(place) != end}
+                raise Stall(f"after {DRAIN_SECONDS:.0f} s without faults, (applied, end) of partitions: {behind}")
+        self._recoveries.clear()
+        self.result.drains.append(time.monotonic() - since)
+        return ends
+
+    def _compare(self, stage: Stage, expectation: Expectation, ends: Mapping[Place, int]) -> None:
+        before = expectation.events
+        for topic in (stage.service.edge, stage.service.functions):
+            expectation.feed(Record(*record) for record in self.kafka.read_all(topic))
+        data = stage.service.settings.data
+        self.result.compared += compare(store_path(data, current_generation(data)), expectation, ends)
+        self.result.events += expectation.events - before
+
+    def _end(self, stage: Stage) -> None:
+        """All workers leave, and what the log's rounds came to is added up."""
+        stage.fleet.wanted = 0
+        for worker in stage.fleet.workers:
+            worker.signal(signal.SIGTERM, "SIGTERM at the end of a log")
+        until = time.monotonic() + 30
+        while stage.fleet.workers and time.monotonic() < until:
+            self._tick(stage)
+        self._add_up(stage)
+
+    def _add_up(self, stage: Stage) -> None:
+        self.result.messages += stage.writer.written
+        self.result.worker_kills += stage.worker_kills
+        self.result.broker_kills += stage.broker_kills
+        self.result.most_partitions = max(self.result.most_partitions, stage.partitions)
+        self.result.stops += stage.stops
+        self.result.ends += stage.fleet.ends
+
+    def _keep(self, stage: Stage, error: BaseException) -> None:
+        """Note a failure, and keep the data folder beside the logs before its disk is unmounted."""
+        self._add_up(stage)
+        self.result.difference = f"{type(error).__name__}: {error}"
+        for _, strike in self._active:
+            strike.close()
+        data = stage.service.settings.data
+        shutil.copytree(data, data.with_name("data-kept"), ignore=shutil.ignore_patterns("ballast"))
+
+    def _pace(self, seconds: float, kills: int) -> None:
+        """Choose the gap between faults so that the kills asked for come about, with a quarter to spare."""
+        faults = 1.25 * max(1, kills) / KILLS_A_BAG * BAG.total()
+        self.gap = min(8.0, max(0.2, 0.7 * seconds / faults))
+
+    def _tell(self, stage: Stage) -> None:
+        result = self.result
+        kinds = ", ".join(f"{count} {kind}" for kind, count in result.faults.items())
+        line = (
+            f"{result.seconds:5.0f} s, log {result.logs}, round {result.rounds + 1}: "
+            f"{result.worker_kills + stage.worker_kills} kills, {stage.writer.written} messages, "
+            f"{result.compared.total()} rows compared; now {[kind for kind, _ in self._active]}; {kinds}"
+        )
+        sys.stdout.write(f"\r\x1b[K{line[:200]}" if sys.stdout.isatty() else f"{line}\n")
+        sys.stdout.flush()
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Chaos on a real Kafka, every table held against the log.")
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--kills", type=int, default=300, help="how many workers have to be killed at least")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--lock-seconds", type=float, default=30, help="how long the store is held locked")
+    parser.add_argument("--most-a-second", type=int, default=1000, help="messages written a second, at most")
+    parser.add_argument("--report", type=Path, help="where to write the report (Markdown)")
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    folder = Path(tempfile.mkdtemp(prefix="freshet-chaos-"))
+    with KafkaBroker(folder / "kafka") as kafka:
+        chaos = Chaos(kafka, folder, asked.seed, lock_seconds=asked.lock_seconds, most_a_second=asked.most_a_second)
+        try:
+            chaos.run(asked.minutes, asked.kills)
+        except (Difference, Stall, KafkaException, RuntimeError) as error:
+            sys.stdout.write(f"\n{type(error).__name__}: {error}\nthe store and the logs are kept in {folder}\n")
+    result = chaos.result
+    if asked.report is not None:
+        write_report(asked.report, result)
+    if result.difference:
+        return 1
+    shutil.rmtree(folder)
+    if result.worker_kills < asked.kills:
+        sys.stdout.write(f"\nonly {result.worker_kills} of {asked.kills} kills\n")
+        return 1
+    summary = {"rounds": result.rounds, "kills": result.worker_kills, "compared": result.compared.total()}
+    sys.stdout.write(f"\nno difference: {json.dumps(summary)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

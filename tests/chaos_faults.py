@@ -1,0 +1,249 @@
+"""The faults. Each is a generator: it strikes, yields until its time is over, mends what it broke, and returns.
+
+It returns False where it could not strike just now. What it decides comes from the `chance` that it is given.
+"""
+
+import random
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos_stage import MOST_WORKERS, Disk, Fleet, Writer
+from chaos_worker import PLACES, fired_markers
+from confluent_kafka import KafkaException
+from kafka_broker import BrokerError
+from service import Service
+
+from schema.tables import current_generation, store_path
+
+MOST_PARTITIONS = 12
+STOP_SECONDS = 60.0  # how long a worker may take over SIGTERM before it gets SIGKILL
+MARKER_SECONDS = 90.0  # how long a marker may take to be written, read and fire
+FELT_SECONDS = 25.0  # how long a fault of the store waits for a worker to meet it
+Strike = Generator[None, None, bool]
+
+
+@dataclass
+class Stage:
+    """All that a fault can reach."""
+
+    service: Service
+    fleet: Fleet
+    writer: Writer
+    disk: Disk
+    partitions: int
+    lock_seconds: float
+    broker_up: bool = True
+    hurry: bool = False
+    """Whether the round is ending: what lasts is to be cut short."""
+    busy: set[str] = field(default_factory=set)
+    """What is under way of which there can be but one."""
+    worker_kills: int = 0
+    broker_kills: int = 0
+    stops: list[float] = field(default_factory=list)
+    """How long workers took over SIGTERM, in seconds."""
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4))
+
+
+def wait(stage: Stage, seconds: float, *, whatever: bool = False) -> Generator[None, None, None]:
+    """Let time pass; a round that ends cuts it short, unless it must pass `whatever` comes."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and (whatever or not stage.hurry):
+        yield
+
+
+def kill(stage: Stage, chance: random.Random) -> Strike:
+    """SIGKILL of a worker at any moment, frozen ones included."""
+    able = [worker for worker in stage.fleet.workers if worker.alive and not worker.ending]
+    if not able:
+        return False
+    victim = chance.choice(able)
+    victim.signal(signal.SIGKILL, "SIGKILL")
+    stage.worker_kills += 1
+    while victim.alive:
+        yield
+    return True
+
+
+def kill_while_writing(stage: Stage, chance: random.Random) -> Strike:
+    """SIGKILL of a worker within some milliseconds after a commit was seen, when the next is likely under way."""
+    before, until = stage.service.applied(), time.monotonic() + 5
+    while stage.service.applied() == before and time.monotonic() < until:
+        yield
+    time.sleep(chance.random() * 0.05)
+    return (yield from kill(stage, chance))
+
+
+def _marked(place: str) -> Callable[[Stage, random.Random], Strike]:
+    def strike(stage: Stage, chance: random.Random) -> Strike:
+        if "marker" in stage.busy or not stage.broker_up:
+            return False
+        stage.busy.add("marker")
+        number, until = stage.writer.mark(place), time.monotonic() + MARKER_SECONDS
+        try:
+            while str(number) not in fired_markers(stage.fleet.fired):
+                if time.monotonic() > until:
+                    return False
+                yield
+        finally:
+            stage.busy.discard("marker")
+        stage.worker_kills += 1
+        return True
+
+    return strike
+
+
+def terminate(stage: Stage, chance: random.Random) -> Strike:
+    """SIGTERM of a worker; the supervisor starts another."""
+    victim = stage.fleet.pick(chance)
+    if victim is None:
+        return False
+    victim.signal(signal.SIGTERM, "SIGTERM")
+    since = time.monotonic()
+    while victim.alive:
+        if time.monotonic() - since > STOP_SECONDS and victim.ending == "SIGTERM":
+            victim.signal(signal.SIGKILL, f"SIGTERM, and SIGKILL after {STOP_SECONDS:.0f} s")
+        yield
+    stage.stops.append(time.monotonic() - since)
+    return True
+
+
+def freeze(stage: Stage, chance: random.Random) -> Strike:
+    """SIGSTOP of a worker for longer than its session, then SIGCONT: it comes back as a zombie."""
+    victim = stage.fleet.pick(chance)
+    if victim is None:
+        return False
+    victim.frozen = True
+    victim.signal(signal.SIGSTOP)
+    yield from wait(stage, stage.service.settings.session_seconds + chance.uniform(1, 4), whatever=True)
+    victim.frozen = False
+    victim.signal(signal.SIGCONT)
+    return True
+
+
+def break_broker(stage: Stage, chance: random.Random) -> Strike:
+    """SIGKILL of the broker, and a start on the same data."""
+    if not stage.broker_up or "topics" in stage.busy:
+        return False
+    stage.broker_up = False
+    stage.service.kafka.kill()
+    stage.broker_kills += 1
+    yield from wait(stage, chance.uniform(0, 8))
+    yield from _done(stage.threads.submit(stage.service.kafka.start))
+    stage.broker_up = True
+    return True
+
+
+def join(stage: Stage, chance: random.Random) -> Strike:
+    """One worker more."""
+    if stage.fleet.wanted == MOST_WORKERS:
+        return False
+    stage.fleet.wanted += 1
+    while len(stage.fleet.workers) < stage.fleet.wanted and not stage.hurry:
+        yield
+    return True
+
+
+def leave(stage: Stage, chance: random.Random) -> Strike:
+    """SIGTERM of a worker for good."""
+    if stage.fleet.wanted == 1:
+        return False
+    stage.fleet.wanted -= 1
+    return (yield from terminate(stage, chance))
+
+
+def add_partitions(stage: Stage, chance: random.Random) -> Strike:
+    """One to three partitions more for each topic."""
+    if stage.partitions == MOST_PARTITIONS or not stage.broker_up or "topics" in stage.busy:
+        return False
+    stage.busy.add("topics")
+    total = min(MOST_PARTITIONS, stage.partitions + chance.randint(1, 3))
+    try:
+        for topic in (stage.service.edge, stage.service.functions):
+            yield from _done(stage.threads.submit(stage.service.kafka.add_partitions, topic, total))
+    except (KafkaException, BrokerError):
+        return False
+    finally:
+        stage.busy.discard("topics")
+    stage.partitions = total
+    return True
+
+
+def fill_disk(stage: Stage, chance: random.Random) -> Strike:
+    """No byte is left for the store, until a worker has met that and some seconds more."""
+    if "disk" in stage.busy or not any(worker.reading for worker in stage.fleet.workers):
+        return False
+    stage.busy.add("disk")
+    met, felt = _disk_errors(stage), False
+    until = time.monotonic() + FELT_SECONDS
+    try:
+        while not felt and time.monotonic() < until:
+            stage.disk.fill(stage.fleet.workers)
+            yield
+            felt = _disk_errors(stage) > met
+        for _ in wait(stage, chance.uniform(1, 4)):
+            stage.disk.fill(stage.fleet.workers)
+            yield
+    finally:
+        stage.disk.free(stage.fleet.workers)
+        stage.busy.discard("disk")
+    return felt
+
+
+def _disk_errors(stage: Stage) -> int:
+    return stage.fleet.said("disk is full: trying again") + stage.fleet.said("disk I/O error: trying again")
+
+
+def lock_store(stage: Stage, chance: random.Random) -> Strike:
+    """Another process holds the store's write lock."""
+    if "lock" in stage.busy:
+        return False
+    stage.busy.add("lock")
+    data = stage.service.settings.data
+    path = store_path(data, current_generation(data))
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=0, isolation_level=None)) as db:
+            until = time.monotonic() + FELT_SECONDS
+            while not _locked(db):
+                if time.monotonic() > until:
+                    return False
+                yield
+            yield from wait(stage, stage.lock_seconds)
+            db.execute("ROLLBACK")
+    finally:
+        stage.busy.discard("lock")
+    return True
+
+
+def _locked(db: sqlite3.Connection) -> bool:
+    try:
+        db.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def _done(future: Future[Any]) -> Generator[None, None, None]:
+    while not future.done():
+        yield
+    future.result()
+
+
+FAULTS: dict[str, Callable[[Stage, random.Random], Strike]] = {
+    "SIGKILL of a worker": kill,
+    "SIGKILL of a worker while it writes": kill_while_writing,
+    **{f"SIGKILL of a worker {place}": _marked(place) for place in PLACES},
+    "SIGTERM of a worker": terminate,
+    "SIGSTOP past the session, SIGCONT": freeze,
+    "SIGKILL of the broker": break_broker,
+    "a worker joins": join,
+    "a worker leaves": leave,
+    "partitions added": add_partitions,
+    "disk full": fill_disk,
+    "store locked by another process": lock_store,
+}
