@@ -10,6 +10,7 @@ from schema.settings import Settings
 
 CONFIGURATION: dict[str, Any] = {
     "worker_class": "api.worker.Worker",
+    "logger_class": "api.worker.AccessLogger",
     "asgi_loop": "uvloop",
     "asgi_lifespan": "on",
     "http_parser": "python",  # the strictest on malformed requests

@@ -1,4 +1,4 @@
-"""`python -m bench ingest`: how fast a worker applies a backlog, beside a bare consumer that throws the same records away."""
+"""`python -m bench ingest`: how fast a worker applies a backlog, beside a bare consumer that throws it away."""
 
 import asyncio
 import os

@@ -1,6 +1,7 @@
 """The command line. Each command imports what it needs, so that none waits for the others' libraries."""
 
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -16,13 +17,13 @@ P = ParamSpec("P")
 
 
 def _command(run: Callable[P, None]) -> Callable[P, None]:
-    """Turns Freshet's own errors into one line on standard error and exit code 1."""
+    """Turns Freshet's own errors, and the system's, into one line on standard error and exit code 1."""
 
     @wraps(run)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             run(*args, **kwargs)
-        except FreshetError as error:
+        except (FreshetError, OSError, sqlite3.OperationalError) as error:
             click.echo(f"freshet: {error}", err=True)
             sys.exit(1)
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from schema.settings import Settings
+from streams.topics import no_broker
 
 PROJECT = "abcdefghijklmnopqrst"
 """The busiest of the demo's projects."""
@@ -44,7 +46,11 @@ def run_demo(settings: Settings) -> None:
 
 async def _produce(settings: Settings) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=settings.bootstrap, linger_ms=20)
-    await producer.start()
+    try:
+        await producer.start()
+    except KafkaError as error:
+        await producer.stop()
+        raise no_broker(settings, error) from error
     chance = random.Random()
     now = time.time()
     for age in sorted((_HISTORY_SECONDS * chance.random() ** 3 for _ in range(_HISTORY_EVENTS)), reverse=True):

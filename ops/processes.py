@@ -69,7 +69,7 @@ class Process:
             return
         if now - self._started > _STEADY:
             self._delay = _FIRST_DELAY
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
         self._say(f"the {self.command} {how}; starting it again in {self._delay:g} s (its log: {self.log})")
         self._process, self._start_at = None, now + self._delay
         self._delay = min(2 * self._delay, _LONGEST_DELAY)
@@ -85,3 +85,10 @@ class Process:
             self._say(f"the {self.command} does not stop; killing it")
             self._process.kill()
             self._process.wait()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has none
+        return f"signal {number}"

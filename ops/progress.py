@@ -20,7 +20,7 @@ class Progress:
 def read_progress(data: Path) -> Progress:
     """A look at a live store, read-only."""
     path = store_path(data, current_generation(data))
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
         events = dict(db.execute("SELECT topic, count FROM counters WHERE name = 'events' ORDER BY topic").fetchall())
         (lag,) = db.execute(
             """SELECT coalesce(sum(max(0, end_offset - next_offset)), 0)

@@ -22,7 +22,7 @@ async def prepare_topics(settings: Settings) -> str:
         await admin.start()
     except KafkaError as error:
         await admin.close()
-        raise LogError(f"no broker answers at {settings.broker} ({error}): start it, or set FRESHET_BROKER") from error
+        raise no_broker(settings, error) from error
     try:
         present = await admin.list_topics()
         cluster = await admin.describe_cluster()
@@ -33,6 +33,11 @@ async def prepare_topics(settings: Settings) -> str:
         return settings.log_id or str(cluster["cluster_id"])
     finally:
         await admin.close()
+
+
+def no_broker(settings: Settings, error: KafkaError) -> LogError:
+    """The error for a broker that does not answer."""
+    return LogError(f"no broker answers at {settings.broker} ({error}): start it, or set FRESHET_BROKER")
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: NewTopic) -> None:

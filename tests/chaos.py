@@ -124,15 +124,17 @@ class Chaos:
         """Strike with each kind, let all end, and compare. Raises Difference or Stall."""
         stage.hurry = False
         stage.writer.resume()
-        left, postponed = list(kinds), 0
-        while left and postponed < 50 and time.monotonic() < until:
+        left = list(kinds)
+        while left and time.monotonic() < until:
             self._let_pass(stage, self.chance.expovariate(1 / self.gap))
             while len(self._active) >= MOST_AT_ONCE:
                 self._tick(stage)
-            kind = left.pop(0)
-            if not self._strike(stage, kind):
-                left.append(kind)
-                postponed += 1
+            struck = next((kind for kind in left if self._strike(stage, kind)), None)
+            if struck is not None:
+                left.remove(struck)
+            elif not self._active:
+                break
+        self._bag += left  # those that could not strike
         stage.hurry = True
         while self._active:
             self._tick(stage)
@@ -152,11 +154,13 @@ class Chaos:
         return drawn
 
     def _strike(self, stage: Stage, kind: str) -> bool:
-        for recovery in self._recoveries:
-            recovery.disturbed = True
+        earlier = list(self._recoveries)
         strike = FAULTS[kind](stage, self.chance)
         self._active.append((kind, strike))
-        return self._step(stage, kind, strike)
+        struck = self._step(stage, kind, strike)
+        for recovery in earlier:
+            recovery.disturbed |= struck
+        return struck
 
     def _step(self, stage: Stage, kind: str, strike: Strike) -> bool:
         """One step of a fault; False where it could not strike."""

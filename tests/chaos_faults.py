@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,6 +181,7 @@ def fill_disk(stage: Stage, chance: random.Random) -> Strike:
     stage.busy.add("disk")
     met, felt = _disk_errors(stage), False
     until = time.monotonic() + FELT_SECONDS
+    _empty_log(stage)
     try:
         while not felt and time.monotonic() < until:
             stage.disk.fill(stage.fleet.workers)
@@ -195,6 +196,17 @@ def fill_disk(stage: Stage, chance: random.Random) -> Strike:
     return felt
 
 
+def _empty_log(stage: Stage) -> None:
+    """Have the next commits need room: otherwise they may go on for long where SQLite's log has been before."""
+    with closing(_opened(stage, timeout=1)) as db, suppress(sqlite3.OperationalError):
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _opened(stage: Stage, timeout: float) -> sqlite3.Connection:
+    data = stage.service.settings.data
+    return sqlite3.connect(store_path(data, current_generation(data)), timeout=timeout, isolation_level=None)
+
+
 def _disk_errors(stage: Stage) -> int:
     return stage.fleet.said("disk is full: trying again") + stage.fleet.said("disk I/O error: trying again")
 
@@ -204,10 +216,8 @@ def lock_store(stage: Stage, chance: random.Random) -> Strike:
     if "lock" in stage.busy:
         return False
     stage.busy.add("lock")
-    data = stage.service.settings.data
-    path = store_path(data, current_generation(data))
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=0, isolation_level=None)) as db:
+        with closing(_opened(stage, timeout=0)) as db:
             until = time.monotonic() + FELT_SECONDS
             while not _locked(db):
                 if time.monotonic() > until:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracle import Record
@@ -101,11 +102,11 @@ def test_what_fails_is_raised_to_the_one_who_asked(tmp_path: Path) -> None:
 
 def test_statistics_are_integers_where_whole_and_null_without_times(tmp_path: Path) -> None:
     times = {"whole": (3, 5.0), "half": (1.5,), "none": (None,), "text": ("7", "0.0009")}
-    records = []
+    records: list[Record] = []
     for function, values in times.items():
         for time in values:
-            metadata = {"project_ref": "p", "function_id": function, "execution_time_ms": time, "response": {}}
-            value = json.dumps({"timestamp": NOW, "metadata": metadata}).encode()
+            metadata: dict[str, Any] = {"project_ref": "p", "function_id": function, "execution_time_ms": time}
+            value = json.dumps({"timestamp": NOW, "metadata": {**metadata, "response": {}}}).encode()
             records.append(Record("functions", 0, len(records), 0, value))
     fill(tmp_path, [records])
     query, reader = load_saved_queries()["functions.invocation-stats"], Reader(tmp_path)

@@ -141,8 +141,9 @@ def test_up_says_who_is_in_its_way_before_it_makes_anything(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_broker_the_worker_says_which_and_what_to_do(tmp_path: Path) -> None:
-    done = freshet(tmp_path, "worker", BROKER="kafka://127.0.0.1:1")
+@pytest.mark.parametrize("command", ["worker", "demo"])
+def test_without_a_broker_a_command_says_which_and_what_to_do(tmp_path: Path, command: str) -> None:
+    done = freshet(tmp_path, command, BROKER="kafka://127.0.0.1:1")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("freshet: no broker answers at kafka://127.0.0.1:1 (")
@@ -160,7 +161,6 @@ def test_accept_recreated_takes_only_a_topic_that_is_read_from_a_real_broker(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xfail(reason="reported: a traceback, for OSError and sqlite3.OperationalError are no FreshetError")
 def test_a_data_folder_that_can_not_be_made_is_one_line_too(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for command in (["keys", "add", "a"], ["worker"], ["up"]):

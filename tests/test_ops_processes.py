@@ -143,7 +143,6 @@ def test_stop_kills_what_does_not_stop(api: Kept, monkeypatch: pytest.MonkeyPatc
     assert is_gone(pid)
 
 
-@pytest.mark.xfail(raises=ValueError, reason="reported: signal.Signals knows no such number")
 def test_a_child_may_be_killed_by_a_signal_without_a_name(api: Kept) -> None:
     os.kill(api.pid(), signal.SIGRTMIN + 6)
     api.restart()
