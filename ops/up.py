@@ -77,21 +77,23 @@ class Screen:
 
 
 def _watch(settings: Settings, processes: list[Process], screen: Screen) -> None:
+    names = {settings.topic_edge: "edge", settings.topic_functions: "functions"}
     before, before_at = read_progress(settings.data), time.monotonic()
     while True:
         time.sleep(_LOOK_EVERY)
         for process in processes:
             process.keep_running()
         now, now_at = read_progress(settings.data), time.monotonic()
-        screen.status(_status(before, now, now_at - before_at, processes))
+        screen.status(_status(names, before, now, now_at - before_at, processes))
         before, before_at = now, now_at
 
 
-def _status(before: Progress, now: Progress, seconds: float, processes: list[Process]) -> str:
+def _status(names: dict[str, str], before: Progress, now: Progress, seconds: float, processes: list[Process]) -> str:
     parts = []
-    for topic, events in now.events.items():
+    for topic, name in names.items():
+        events = now.events.get(topic, 0)
         rate = (events - before.events.get(topic, 0)) / seconds
-        parts.append(f"{topic} {events:,} ({rate:+,.0f}/s)")
+        parts.append(f"{name} {events:,} ({rate:+,.0f}/s)")
     parts += [f"lag {now.lag:,}", f"rejects {now.rejects:,}"]
     down = [process.command for process in processes if process.pid is None]
     parts.append(f"down: {', '.join(down)}" if down else "all running")

@@ -36,7 +36,7 @@ from schema.tables import current_generation, store_path
 
 PARTITIONS = 4
 ROUNDS_ON_ONE_LOG = 3
-DRAIN_SECONDS = 180.0
+DRAIN_SECONDS, CALM_SECONDS = 180.0, 40.0
 TICK_SECONDS, LOOK_SECONDS = 0.03, 0.1
 MOST_AT_ONCE = 3
 KEEP_ALL: dict[str, Any] = {
@@ -72,6 +72,9 @@ class Chaos:
         self.chance = random.Random(seed)
         self.result = Result(seed)
         self.gap = 2.0
+        """The mean time between faults, in seconds."""
+        self.calm = 0.0
+        """The share of the faults before and behind which all recover, so that it shows how long that takes."""
         self._bag: list[str] = []
         self._active: list[tuple[str, Strike]] = []
         self._recoveries: list[Recovery] = []
@@ -79,6 +82,7 @@ class Chaos:
 
     def run(self, minutes: float, kills: int) -> None:
         """Rounds until the time is over. Raises Difference or Stall."""
+        self.calm = 0.12
         until = time.monotonic() + 60 * minutes
         while time.monotonic() < until:
             with self.stage() as (stage, expectation):
@@ -126,10 +130,11 @@ class Chaos:
         stage.writer.resume()
         left = list(kinds)
         while left and time.monotonic() < until:
+            alone = self.chance.random() < self.calm
             self._let_pass(stage, self.chance.expovariate(1 / self.gap))
-            while len(self._active) >= MOST_AT_ONCE:
-                self._tick(stage)
+            self._settle(stage, alone)
             struck = next((kind for kind in left if self._strike(stage, kind)), None)
+            self._settle(stage, alone)
             if struck is not None:
                 left.remove(struck)
             elif not self._active:
@@ -190,6 +195,14 @@ class Chaos:
             self._tell(stage)
         time.sleep(TICK_SECONDS)
 
+    def _settle(self, stage: Stage, alone: bool) -> None:
+        """Wait until another fault may be, or there is none whose end or recovery is awaited."""
+        until = time.monotonic() + CALM_SECONDS
+        while len(self._active) >= MOST_AT_ONCE or (
+            alone and (self._active or self._recoveries) and time.monotonic() < until
+        ):
+            self._tick(stage)
+
     def _let_pass(self, stage: Stage, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -202,10 +215,10 @@ class Chaos:
             if not recovery.first_seen and any(moved):
                 recovery.first_seen = True
                 self.result.first_rows[recovery.kind].append(now - recovery.since)
-                if not recovery.disturbed:
-                    self.result.undisturbed[recovery.kind].append(now - recovery.since)
             if moved and all(moved):
                 self.result.all_partitions[recovery.kind].append(now - recovery.since)
+                if not recovery.disturbed:
+                    self.result.undisturbed[recovery.kind].append(now - recovery.since)
                 self._recoveries.remove(recovery)
 
     def _drain(self, stage: Stage) -> Mapping[Place, int]:
@@ -257,8 +270,8 @@ class Chaos:
         shutil.copytree(data, data.with_name("data-kept"), ignore=shutil.ignore_patterns("ballast"))
 
     def _pace(self, seconds: float, kills: int) -> None:
-        """Choose the gap between faults so that the kills asked for come about, with a quarter to spare."""
-        faults = 1.25 * max(1, kills) / KILLS_A_BAG * BAG.total()
+        """Choose the gap between faults so that the kills asked for come about, with some to spare."""
+        faults = 1.4 * max(1, kills) / KILLS_A_BAG * BAG.total()
         self.gap = min(8.0, max(0.2, 0.7 * seconds / faults))
 
     def _tell(self, stage: Stage) -> None:

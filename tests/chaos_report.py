@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 
 from kafka_broker import POM
 
+UNDISTURBED = ("undisturbed", "all partitions: median", "max")
+
 
 @dataclass
 class Result:
@@ -81,15 +83,15 @@ def report(result: Result) -> str:
         "to three faults are under way at a time, so that most recoveries wait for another fault's end as well; "
         "undisturbed are those during which there was none.",
         _table(
-            ("fault", "number", "first rows: median", "max", "undisturbed", "median", "max", "all: median", "max"),
+            ("fault", "number", *("first rows: median", "max"), *("all partitions: median", "max"), *UNDISTURBED),
             [
                 (
                     kind,
                     number,
                     *_spread(result.first_rows[kind]),
+                    *_spread(result.all_partitions[kind]),
                     len(result.undisturbed[kind]),
                     *_spread(result.undisturbed[kind]),
-                    *_spread(result.all_partitions[kind]),
                 )
                 for kind, number in sorted(result.faults.items())
             ],

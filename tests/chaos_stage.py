@@ -26,6 +26,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _RATES = (20, 60, 150, 400, 1000)  # messages/s
 _PAUSE = 0.05  # seconds between two handfuls
 _IN_TRANSACTIONS = 0.3  # of all stretches
+_PLACE = re.compile(r"\S*[/:]\S*[/:]\S*")
 _HEAD = re.compile(r"^[-0-9]{10} [0-9:,]{12} ")
 
 
@@ -56,7 +57,7 @@ class Worker:
     def last_words(self) -> str:
         """The last line of its log that is no part of a traceback's frames."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line[:1].strip()]
-        return _HEAD.sub("", lines[-1])[:200] if lines else "nothing"
+        return _PLACE.sub("…", _HEAD.sub("", lines[-1]).partition(" (")[0])[:200] if lines else "nothing"
 
 
 @dataclass
@@ -188,6 +189,7 @@ class Writer(threading.Thread):
             "compression.type": self._chance.choice(_CODECS),
             "partitioner": "murmur2_random",
             "message.timeout.ms": 60_000,
+            "reconnect.backoff.max.ms": 500,  # so that recovery times are those of the workers
             "topic.metadata.refresh.interval.ms": 1000,  # so that partitions that are added are soon written to
         }
         if self._chance.random() < _IN_TRANSACTIONS:

@@ -228,15 +228,19 @@ def test_what_time_does_not_mend_is_raised_and_nothing_applied(path: Path, inges
     assert (position(path), entries(path), ingest.applied) == (0, 0, {EDGE: 0})
 
 
-def test_when_another_generation_takes_its_place_the_worker_goes_on_there(path: Path, ingest: Ingest) -> None:
+def test_when_another_generation_takes_its_place_the_worker_seeks_and_goes_on_there(path: Path, ingest: Ingest) -> None:
     seek(ingest)
     assert apply(ingest, fetched(0, 5))
+    new = store_path(path.parent, 2)
     swap(path)
-    assert not apply(ingest, fetched(5, 9))
-    assert seek(ingest) == Seek(2, EDGE_SOURCE, 0, None)
-    assert apply(ingest, fetched(0, 9, seek=2))
+    with closing(Store(new, lambda: NOW)) as store:
+        store.open_positions({EDGE_SOURCE: 5})
+    assert not apply(ingest, fetched(5, 9))  # it was packed for the other generation, with its dictionary
+    assert (position(path), position(new), entries(new)) == (5, 5, 0)
+    assert seek(ingest) == Seek(2, EDGE_SOURCE, 5, None)
+    assert apply(ingest, fetched(5, 9, seek=2))
     assert (position(path), entries(path)) == (5, 5)
-    assert (position(store_path(path.parent, 2)), entries(store_path(path.parent, 2))) == (9, 9)
+    assert (position(new), entries(new)) == (9, 4)
 
 
 def test_pruning_goes_on_where_another_generation_has_taken_the_place(path: Path, ingest: Ingest) -> None:
