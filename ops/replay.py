@@ -41,6 +41,9 @@ def run_replay(settings: Settings, wish: Wish, resume: bool, discard: bool, acce
                 if replay.unfinished
                 else "there is no unfinished replay to resume"
             )
+        if resume and not replay.begun:
+            replay.discard()
+            resume = False
         outcome = asyncio.run(_replay(settings, replay, wish, resume, accept_differences))
         if not outcome.same:
             show(outcome.ranges, outcome.differences, "the live database", "the rebuilt one")

@@ -60,6 +60,17 @@ class Run:
             yield Hit(block.timestamps[at], block.families[at], bytes(self.text[start:stop]))
             start = stop + 1
 
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        """The run's text cut between URLs into pieces of about `size` bytes; a URL is never cut."""
+        start = end = 0
+        for length in self._block.lengths[self._base : self._base + self.count]:
+            end += length + 1
+            if end - start >= size:
+                yield self.text[start : end - 1]
+                start = end
+        if start < end:
+            yield self.text[start : end - 1]
+
     def times(self) -> Iterator[tuple[int, int]]:
         """Pairs (time in µs, family set) of the run's requests."""
         block = self._block

@@ -27,7 +27,7 @@ def make_key() -> NewKey:
 
 def hash_secret(secret: str) -> bytes:
     """What is stored of a secret."""
-    return hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
+    return hashlib.sha256(secret.encode(errors="backslashreplace")).digest()
 
 
 def split_key(text: str) -> tuple[str, str] | None:

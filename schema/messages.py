@@ -6,7 +6,7 @@ bytes in which it was received, so that one bad element never costs its siblings
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from schema import otlp
 LARGEST_MESSAGE = 16 << 20  # bytes
 MOST_ELEMENTS = 100_000
 DEEPEST = 64  # levels within an element
+_PRUNED = 400  # levels within a message: OTLP takes several for one of an element's
 WHOLE_MESSAGE = -1  # the index of what concerns a message as a whole
 
 _BOM = b"\xef\xbb\xbf"
@@ -75,56 +76,56 @@ def pair_surrogates(value: bytes) -> bytes:
 
     def pair(match: re.Match[bytes]) -> bytes:
         escape = match.group()
-        lone = match.group(2) is not None or (len(escape) == 6 and match.group(1) is None)
+        lone = len(escape) == 6 and match.group(1) is None
         return b"\\ufffd" if lone else escape
 
     return _ESCAPE.sub(pair, value)
 
 
-def too_deep(element: bytes) -> bool:
-    """Whether an element nests deeper than 64 levels, itself the first."""
-    if element.count(b"{") + element.count(b"[") <= DEEPEST:
+def too_deep(element: bytes, most: int = DEEPEST) -> bool:
+    """Whether an element nests deeper than so many levels, itself the first."""
+    if element.count(b"{") + element.count(b"[") <= most:
         return False
     brackets = _STRING.sub(b"", element).translate(None, _NOT_BRACKETS)
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > DEEPEST
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
 def split(value: bytes) -> Iterator[Element | Reject]:
-    """The elements of a trimmed, valid UTF-8 message, and a reject for each part that is none."""
+    """The elements of a trimmed, valid UTF-8 message, and a reject for each part that is none.
+
+    What nests deeper than 400 levels is not looked into, so that no message exhausts the stack, however deep that is
+    already: a log that is read again gives the same.
+    """
+    pruned = too_deep(value, _PRUNED)
     try:
-        parts = _split(value, pruned=False)
-    except RecursionError:
-        try:
-            parts = _split(_prune(value), pruned=True)
-        except msgspec.DecodeError:
-            parts = _lines(value)
+        parts = _split(_prune(value) if pruned else value, pruned)
     except msgspec.DecodeError:
         parts = _lines(value)
     yield from parts
 
 
 def _split(value: bytes, pruned: bool) -> Iterator[Element | Reject]:
-    """The parts of a message that is one JSON value. Raises DecodeError where it is none, RecursionError where deep."""
+    """The parts of a message that is one JSON value. Raises DecodeError where it is none."""
     if value.startswith(b"["):
-        return _objects(_array(value))
+        return _objects(_array(value), value)
     if not value.startswith(b"{"):
         _skip(value)
         return iter((Reject(WHOLE_MESSAGE, "not_object", value),))
     members = _members(value)
     batch = bytes(members.get("batch", b""))
     if batch.startswith(b"["):
-        return _objects(_array(batch))
+        return _objects(_array(batch), value)
     if not bytes(members.get("resourceLogs", b"")).startswith(b"["):
         return iter((Element(0, value),))
     try:
-        return iter((Reject(WHOLE_MESSAGE, "too_deep", value),)) if pruned else _otlp(_any(value))
+        return iter((Reject(WHOLE_MESSAGE, "too_deep", value),)) if pruned else _otlp(_any(value), value)
     except msgspec.ValidationError:  # an integer of more digits than can be read
         return iter((Reject(WHOLE_MESSAGE, "not_object", value),))
 
 
-def _objects(parts: list[msgspec.Raw]) -> Iterator[Element | Reject]:
+def _objects(parts: list[msgspec.Raw], message: bytes) -> Iterator[Element | Reject]:
     if len(parts) > MOST_ELEMENTS:
-        yield Reject(WHOLE_MESSAGE, "too_large", b"")
+        yield Reject(WHOLE_MESSAGE, "too_large", message)
         return
     for index, part in enumerate(parts):
         data = bytes(part)
@@ -135,8 +136,12 @@ def _no_object(index: int, data: bytes) -> Reject:
     return Reject(index, "too_deep" if too_deep(data) else "not_object", data)
 
 
-def _otlp(document: dict[str, Any]) -> Iterator[Element | Reject]:
-    for index, record in enumerate(otlp.records(document)):
+def _otlp(document: dict[str, Any], message: bytes) -> Iterator[Element | Reject]:
+    records = list(islice(otlp.records(document), MOST_ELEMENTS + 1))
+    if len(records) > MOST_ELEMENTS:
+        yield Reject(WHOLE_MESSAGE, "too_large", message)
+        return
+    for index, record in enumerate(records):
         if isinstance(record, otlp.Malformed):
             yield Reject(index, "not_object", msgspec.json.encode(record.part))
         else:
@@ -151,8 +156,10 @@ def _lines(value: bytes) -> Iterator[Element | Reject]:
         line = line.strip(_SPACE)
         if not line:
             continue
+        if too_deep(line, _PRUNED):
+            line = _prune(line)
         try:
-            line = _shallow(line)
+            _skip(line)
         except msgspec.DecodeError:
             found.append(Reject(number, "not_json", line))
             continue
@@ -162,31 +169,20 @@ def _lines(value: bytes) -> Iterator[Element | Reject]:
     return iter((Reject(WHOLE_MESSAGE, "not_json", value),))
 
 
-def _shallow(line: bytes) -> bytes:
-    """A line of JSON, pruned where it nests too deep to be read. Raises DecodeError where it is no JSON."""
-    try:
-        _skip(line)
-    except RecursionError:
-        line = _prune(line)
-        _skip(line)
-    return line
-
-
 def _prune(value: bytes) -> bytes:
     """A message without what nests too deep for the decoder: shallow elements stay whole, deep ones stay too deep."""
     kept: list[bytes] = []
     depth = start = 0
-    limit = DEEPEST + 8  # the levels around an element, with some to spare
     for match in _STRING_OR_BRACKET.finditer(value):
         step = _STEP.get(match.group()[0], 0)
         if step > 0:
             depth += 1
-            if depth == limit:
+            if depth == _PRUNED:
                 kept.append(value[start : match.end()])
         elif step < 0:
-            if depth == limit:
+            if depth == _PRUNED:
                 start = match.start()
             depth -= 1
-    if depth < limit:
+    if depth < _PRUNED:
         kept.append(value[start:])
     return b"".join(kept)

@@ -20,7 +20,7 @@ def exact(value: Any) -> Decimal | None:
         return Decimal(value)
     if not isinstance(value, str):
         return None
-    text = value.strip()
+    text = value.strip(" \t\r\n")
     return Decimal(text) if len(text) <= _LONGEST and _NUMBER.fullmatch(text) else None
 
 

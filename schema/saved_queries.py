@@ -26,7 +26,7 @@ ENDPOINTS = Path(__file__).parent / "endpoints"
 
 ParameterType = Literal["string", "timestamp", "pattern", "word"]
 _NAMESPACE = uuid.UUID("5f4b7a52-8d0c-5f57-9c0e-3f6f2a1c7e11")
-_FIELD = re.compile(r"-- ([a-z_]+): (.+)")
+_FIELD = re.compile(r"-- ([a-z_]+):(?: (.*))?")
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _PARAMETER = re.compile(r"([a-z_][a-z0-9_]*) ([a-z]+)( required)?(?:: (.+))?")
 
@@ -61,7 +61,11 @@ def load_saved_queries(folder: Path = ENDPOINTS) -> dict[str, SavedQuery]:
     """The endpoints of a folder, each under its name and under its id. Raises SavedQueryError with file and line."""
     queries: dict[str, SavedQuery] = {}
     for path in sorted(folder.glob("*.sql")):
-        query = parse_saved_query(path, path.read_text())
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise SavedQueryError(f"{path}: not UTF-8 at byte {error.start}") from error
+        query = parse_saved_query(path, text)
         for key in (query.name, str(query.id)):
             if key in queries:
                 raise SavedQueryError(f"{path}: {key} is the name or id of another endpoint already")
@@ -76,7 +80,7 @@ def parse_saved_query(path: Path, text: str) -> SavedQuery:
         match = _FIELD.fullmatch(line.strip())
         if match is None:
             break
-        head.take(number, match[1], match[2].strip())
+        head.take(number, match[1], (match[2] or "").strip())
     return head.query(text)
 
 
@@ -89,6 +93,8 @@ class _Head:
         self._parameters: dict[str, Parameter] = {}
 
     def take(self, line: int, name: str, value: str) -> None:
+        if not value:
+            self._fail(line, f"{name} has no value")
         if name == "parameter":
             parameter = self._parameter(line, value)
             if parameter.name in self._parameters:

@@ -24,14 +24,24 @@ EMBEDDED = "embedded"
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    if not text:
+        raise ValueError("it must name a folder")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # no such user
+        raise ValueError(str(error)) from error
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    return text
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("it must be 1 or more")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("it must be a whole number of 1 or more")
+    return int(text)
 
 
 def _broker(text: str) -> str:
@@ -92,10 +102,10 @@ class Settings:
     data: Path = _setting(Path("data"), _path, "the folder of the databases")  # noqa: RUF009
     store: str = _setting("sqlite", _store, "the kind of store")
     listen: str = _setting("127.0.0.1:4000", _listen, "where the API listens")
-    topic_edge: str = _setting("cloudflare.logs.prod", str, "the topic of edge request logs")
-    topic_functions: str = _setting("deno-relay-logs", str, "the topic of function invocation logs")
+    topic_edge: str = _setting("cloudflare.logs.prod", _name, "the topic of edge request logs")
+    topic_functions: str = _setting("deno-relay-logs", _name, "the topic of function invocation logs")
     topic_partitions: int = _setting(4, _count, "the partitions of a topic that Freshet has to create")
-    group: str = _setting("freshet", str, "the workers' consumer group")
+    group: str = _setting("freshet", _name, "the workers' consumer group")
     log_id: str = _setting("", str, "the identity of the log; empty: the Kafka cluster's own id")
     session_seconds: int = _setting(10, _count, "after how long a silent worker's partitions go to another")
     stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
@@ -140,7 +150,10 @@ def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("fr
             document = tomllib.loads(file.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{file}: {error}") from error
-        given |= {name: (str(value), f"{name} in {file}") for name, value in document.items()}
+        for name, value in document.items():
+            if type(value) not in (str, int):
+                raise SettingsError(f"{name} in {file} is {str(value)!r}: it must be text or a whole number")
+            given[name] = (str(value), f"{name} in {file}")
     for variable, text in environ.items():
         if variable.startswith(PREFIX):
             given[variable.removeprefix(PREFIX).lower()] = (text, variable)
@@ -154,7 +167,12 @@ def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("fr
             values[name] = known[name].metadata["parse"](text)
         except ValueError as error:
             raise SettingsError(f"{origin} is {text!r}: {error}") from error
-    return Settings(**values)
+    settings = Settings(**values)
+    if settings.topic_edge == settings.topic_functions:
+        raise SettingsError(
+            f"FRESHET_TOPIC_EDGE and FRESHET_TOPIC_FUNCTIONS are both {settings.topic_edge!r}: name two topics"
+        )
+    return settings
 
 
 def to_environment(settings: Settings) -> dict[str, str]:

@@ -78,7 +78,7 @@ def parse_event_time(value: object) -> int | None:
             return None
         micros = scaled_floor(number, SECOND) // _units_per_second(int(number))
     elif isinstance(value, str):
-        micros = parse_iso(value.strip())
+        micros = parse_iso(value.strip(" \t\r\n"))
     else:
         return None
     return in_range(micros) if micros is not None else None

@@ -19,7 +19,9 @@ ON CONFLICT DO UPDATE SET
     count_1xx = count_1xx + excluded.count_1xx, count_2xx = count_2xx + excluded.count_2xx,
     count_3xx = count_3xx + excluded.count_3xx, count_4xx = count_4xx + excluded.count_4xx,
     count_5xx = count_5xx + excluded.count_5xx,
-    timed_count = timed_count + excluded.timed_count, sum_time = sum_time + excluded.sum_time,
+    timed_count = timed_count + excluded.timed_count,
+    sum_time = CASE WHEN sum_time > 9223372036854775807 - excluded.sum_time THEN 9223372036854775807
+        ELSE sum_time + excluded.sum_time END,
     min_time = min(coalesce(min_time, excluded.min_time), coalesce(excluded.min_time, min_time)),
     max_time = max(coalesce(max_time, excluded.max_time), coalesce(excluded.max_time, max_time)),
     histogram = merge_histograms(histogram, excluded.histogram)

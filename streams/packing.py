@@ -7,6 +7,8 @@ from schema import histogram
 from schema.blocks import NO_DICTIONARY, Compressor, pack_entries, pack_urls
 from streams.fold import Deltas
 
+_LARGEST_SUM = (1 << 63) - 1  # µs: sums stay there, 292,000 years of execution, rather than become inexact
+
 Row = tuple[Any, ...]
 
 
@@ -33,7 +35,9 @@ class Packer:
         rows = Rows()
         for key, d in deltas.invocations.items():
             counts = (d.count, d.error_count, *d.classes, d.timed_count)
-            rows.invocations.append((*key, *counts, d.sum_time, d.min_time, d.max_time, histogram.encode(d.cells)))
+            rows.invocations.append(
+                (*key, *counts, min(d.sum_time, _LARGEST_SUM), d.min_time, d.max_time, histogram.encode(d.cells))
+            )
         rows.origin_hits = [(*key, hits) for key, hits in deltas.origin_hits.items()]
         for project, entries in deltas.entry_blocks:
             payload = self._entries.compress(pack_entries(entries))

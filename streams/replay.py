@@ -93,6 +93,15 @@ class Replay:
         """Whether an earlier replay was interrupted."""
         return self.new.exists()
 
+    @property
+    def begun(self) -> bool:
+        """Whether an unfinished replay got through step 1, so that it can be gone on with."""
+        try:
+            with closing(Store(self.new, self._clock)) as store:
+                return bool(store.replay_state())
+        except sqlite3.OperationalError:  # its tables are not there yet
+            return False
+
     def discard(self) -> None:
         """Throw an unfinished replay away, and let the live database go on."""
         set_retired(self.old, False)
@@ -140,7 +149,7 @@ class Replay:
     def _work(self, store: Store) -> _Work:
         state = store.replay_state()
         if not state:
-            raise FreshetError(f"{self.new} is no unfinished replay: run with --discard, then again")
+            raise FreshetError(f"{self.new} is no unfinished replay")
         starts = {Source(*place): start for *place, start in state["starts"]}
         cuts: dict[str, int] = state["cuts"]
         positions = store.open_positions(starts)

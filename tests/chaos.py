@@ -32,17 +32,17 @@ from oracle import DAY, Record
 from service import Service
 
 from schema.settings import Settings, to_environment
-from schema.tables import current_generation, store_path
+from schema.tables import store_path
 
 PARTITIONS = 4
 ROUNDS_ON_ONE_LOG = 3
-DRAIN_SECONDS, CALM_SECONDS = 180.0, 40.0
+DRAIN_SECONDS, CALM_SECONDS = 180.0, 20.0
 TICK_SECONDS, LOOK_SECONDS = 0.03, 0.1
 MOST_AT_ONCE = 3
 KEEP_ALL: dict[str, Any] = {
     setting.name: 36_500 * DAY for setting in fields(Settings) if setting.name.startswith("keep_")
 }
-BAG = Counter(dict(zip(FAULTS, (5, 4, 2, 3, 2, 2, 2, 1, 2, 2, 1, 1, 1), strict=True)))
+BAG = Counter(dict(zip(FAULTS, (5, 4, 2, 3, 2, 2, 1, 2, 1, 2, 2, 1, 1, 1), strict=True)))
 KILLS_A_BAG = sum(count for kind, count in BAG.items() if kind.startswith("SIGKILL of a worker"))
 Place = tuple[str, int]
 
@@ -75,6 +75,7 @@ class Chaos:
         """The mean time between faults, in seconds."""
         self.calm = 0.0
         """The share of the faults before and behind which all recover, so that it shows how long that takes."""
+        self._goal: tuple[float, int] | None = None
         self._bag: list[str] = []
         self._active: list[tuple[str, Strike]] = []
         self._recoveries: list[Recovery] = []
@@ -82,13 +83,12 @@ class Chaos:
 
     def run(self, minutes: float, kills: int) -> None:
         """Rounds until the time is over. Raises Difference or Stall."""
-        self.calm = 0.12
         until = time.monotonic() + 60 * minutes
+        self.calm, self._goal = 0.12, (until, kills)
         while time.monotonic() < until:
             with self.stage() as (stage, expectation):
                 for _ in range(ROUNDS_ON_ONE_LOG):
                     if time.monotonic() < until:
-                        self._pace(until - time.monotonic(), kills - self.result.worker_kills)
                         self.round(stage, expectation, self._draw(BAG.total() // 2), until)
 
     @contextmanager
@@ -130,6 +130,7 @@ class Chaos:
         stage.writer.resume()
         left = list(kinds)
         while left and time.monotonic() < until:
+            self._pace(stage)
             alone = self.chance.random() < self.calm
             self._let_pass(stage, self.chance.expovariate(1 / self.gap))
             self._settle(stage, alone)
@@ -238,8 +239,7 @@ class Chaos:
         before = expectation.events
         for topic in (stage.service.edge, stage.service.functions):
             expectation.feed(Record(*record) for record in self.kafka.read_all(topic))
-        data = stage.service.settings.data
-        self.result.compared += compare(store_path(data, current_generation(data)), expectation, ends)
+        self.result.compared += compare(store_path(stage.service.settings.data, 1), expectation, ends)
         self.result.events += expectation.events - before
 
     def _end(self, stage: Stage) -> None:
@@ -269,10 +269,13 @@ class Chaos:
         data = stage.service.settings.data
         shutil.copytree(data, data.with_name("data-kept"), ignore=shutil.ignore_patterns("ballast"))
 
-    def _pace(self, seconds: float, kills: int) -> None:
-        """Choose the gap between faults so that the kills asked for come about, with some to spare."""
-        faults = 1.4 * max(1, kills) / KILLS_A_BAG * BAG.total()
-        self.gap = min(8.0, max(0.2, 0.7 * seconds / faults))
+    def _pace(self, stage: Stage) -> None:
+        """Choose the gap between faults so that the kills asked for come about in time, with some to spare."""
+        if self._goal is not None:
+            until, kills = self._goal
+            left = max(1, kills - self.result.worker_kills - stage.worker_kills)
+            faults = 1.3 * left / KILLS_A_BAG * BAG.total()
+            self.gap = min(8.0, max(0.2, 0.6 * (until - time.monotonic()) / faults))
 
     def _tell(self, stage: Stage) -> None:
         result = self.result

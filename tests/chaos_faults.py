@@ -14,16 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos_stage import MOST_WORKERS, Disk, Fleet, Writer
-from chaos_worker import PLACES, fired_markers
+from chaos_worker import DIE, STOP, Fired, fired_markers
 from confluent_kafka import KafkaException
 from kafka_broker import BrokerError
 from service import Service
 
-from schema.tables import current_generation, store_path
+from schema.tables import store_path
 
 MOST_PARTITIONS = 12
 STOP_SECONDS = 60.0  # how long a worker may take over SIGTERM before it gets SIGKILL
 MARKER_SECONDS = 90.0  # how long a marker may take to be written, read and fire
+TAKEOVER_SECONDS = 30.0  # how long others may take to apply the batch of one that is frozen
 FELT_SECONDS = 25.0  # how long a fault of the store waits for a worker to meet it
 Strike = Generator[None, None, bool]
 
@@ -79,23 +80,27 @@ def kill_while_writing(stage: Stage, chance: random.Random) -> Strike:
     return (yield from kill(stage, chance))
 
 
-def _marked(place: str) -> Callable[[Stage, random.Random], Strike]:
+def _marked(what: str) -> Callable[[Stage, random.Random], Strike]:
     def strike(stage: Stage, chance: random.Random) -> Strike:
-        if "marker" in stage.busy or not stage.broker_up:
-            return False
-        stage.busy.add("marker")
-        number, until = stage.writer.mark(place), time.monotonic() + MARKER_SECONDS
-        try:
-            while str(number) not in fired_markers(stage.fleet.fired):
-                if time.monotonic() > until:
-                    return False
-                yield
-        finally:
-            stage.busy.discard("marker")
-        stage.worker_kills += 1
-        return True
+        struck = yield from _mark(stage, what)
+        stage.worker_kills += struck is not None
+        return struck is not None
 
     return strike
+
+
+def _mark(stage: Stage, what: str) -> Generator[None, None, Fired | None]:
+    """Have a marker written, and wait until it has fired."""
+    if "marker" in stage.busy or not stage.broker_up:
+        return None
+    stage.busy.add("marker")
+    number, until = stage.writer.mark(what), time.monotonic() + MARKER_SECONDS
+    try:
+        while (struck := fired_markers(stage.fleet.fired).get(number)) is None and time.monotonic() < until:
+            yield
+        return struck
+    finally:
+        stage.busy.discard("marker")
 
 
 def terminate(stage: Stage, chance: random.Random) -> Strike:
@@ -118,11 +123,27 @@ def freeze(stage: Stage, chance: random.Random) -> Strike:
     victim = stage.fleet.pick(chance)
     if victim is None:
         return False
-    victim.frozen = True
     victim.signal(signal.SIGSTOP)
+    victim.frozen = True
     yield from wait(stage, stage.service.settings.session_seconds + chance.uniform(1, 4), whatever=True)
-    victim.frozen = False
-    victim.signal(signal.SIGCONT)
+    victim.thaw()
+    return True
+
+
+def freeze_with_batch(stage: Stage, chance: random.Random) -> Strike:
+    """The same, of a worker that holds a batch, until another one has applied that."""
+    if stage.fleet.wanted == 1:
+        return False
+    struck = yield from _mark(stage, STOP)
+    victim = next((worker for worker in stage.fleet.workers if struck and worker.process.pid == struck.process), None)
+    if struck is None or victim is None:
+        return False
+    victim.frozen = True
+    place, until = (struck.topic, struck.partition), time.monotonic() + TAKEOVER_SECONDS
+    before = stage.service.applied().get(place)
+    while stage.service.applied().get(place) == before and time.monotonic() < until and victim.alive:
+        yield
+    victim.thaw()
     return True
 
 
@@ -198,17 +219,16 @@ def fill_disk(stage: Stage, chance: random.Random) -> Strike:
 
 def _empty_log(stage: Stage) -> None:
     """Have the next commits need room: otherwise they may go on for long where SQLite's log has been before."""
-    with closing(_opened(stage, timeout=1)) as db, suppress(sqlite3.OperationalError):
+    with suppress(sqlite3.OperationalError), closing(_opened(stage, timeout=1)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _opened(stage: Stage, timeout: float) -> sqlite3.Connection:
-    data = stage.service.settings.data
-    return sqlite3.connect(store_path(data, current_generation(data)), timeout=timeout, isolation_level=None)
+    return sqlite3.connect(store_path(stage.service.settings.data, 1), timeout=timeout, isolation_level=None)
 
 
 def _disk_errors(stage: Stage) -> int:
-    return stage.fleet.said("disk is full: trying again") + stage.fleet.said("disk I/O error: trying again")
+    return stage.fleet.said("disk is full") + stage.fleet.said("disk I/O error")
 
 
 def lock_store(stage: Stage, chance: random.Random) -> Strike:
@@ -224,7 +244,6 @@ def lock_store(stage: Stage, chance: random.Random) -> Strike:
                     return False
                 yield
             yield from wait(stage, stage.lock_seconds)
-            db.execute("ROLLBACK")
     finally:
         stage.busy.discard("lock")
     return True
@@ -247,9 +266,10 @@ def _done(future: Future[Any]) -> Generator[None, None, None]:
 FAULTS: dict[str, Callable[[Stage, random.Random], Strike]] = {
     "SIGKILL of a worker": kill,
     "SIGKILL of a worker while it writes": kill_while_writing,
-    **{f"SIGKILL of a worker {place}": _marked(place) for place in PLACES},
+    **{f"SIGKILL of a worker {what.removeprefix('die ')}": _marked(what) for what in DIE},
     "SIGTERM of a worker": terminate,
     "SIGSTOP past the session, SIGCONT": freeze,
+    "SIGSTOP before step 1, SIGCONT": freeze_with_batch,
     "SIGKILL of the broker": break_broker,
     "a worker joins": join,
     "a worker leaves": leave,

@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -43,6 +44,11 @@ class Worker:
         """Send a signal."""
         self.ending = ending or self.ending
         self.process.send_signal(number)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.frozen = False
+        self.signal(signal.SIGCONT)
 
     @property
     def alive(self) -> bool:
@@ -140,20 +146,20 @@ class Writer(threading.Thread):
         self.written = self.refused = 0
         self.error: BaseException | None = None
 
-    def mark(self, place: str) -> int:
+    def mark(self, what: str) -> int:
         """Have the next messages hold a marker; returns its number."""
         self._markers_made += 1
-        self._markers.append(marker(self._markers_made, place))
+        self._markers.append(marker(self._markers_made, what))
         return self._markers_made
 
     def resume(self) -> None:
         """Write on."""
-        self._idle.clear()
         self._going.set()
 
     def pause(self) -> None:
         """Stop once all is acknowledged."""
         self._going.clear()
+        self._idle.clear()
         while not self._idle.wait(0.1):
             self.check()
 
@@ -192,14 +198,13 @@ class Writer(threading.Thread):
             "reconnect.backoff.max.ms": 500,  # so that recovery times are those of the workers
             "topic.metadata.refresh.interval.ms": 1000,  # so that partitions that are added are soon written to
         }
+        transactional = {"transactional.id": self._traffic.edge_topic, "transaction.timeout.ms": 60_000}
         if self._chance.random() < _IN_TRANSACTIONS:
-            transactional = {"transactional.id": self._traffic.edge_topic, "transaction.timeout.ms": 60_000}
-            try:
-                self._transactions(settings | transactional)
-            except KafkaException:
-                self._abort(settings | transactional)
+            self._transactions(settings | transactional)
         else:
             self._plain(Producer(settings))
+            if not self._going.is_set():  # let the log end in holes
+                self._transactions(settings | transactional)
 
     def _plain(self, producer: Producer) -> None:
         while self._writing():
@@ -215,16 +220,21 @@ class Writer(threading.Thread):
     def _transactions(self, settings: dict[str, Any]) -> None:
         """Some of them are aborted, so their records must not count; both kinds leave holes in the offsets."""
         producer = Producer(settings)
-        producer.init_transactions(60)
-        while self._writing():
-            producer.begin_transaction()
-            for _ in range(self._chance.randint(1, 8)):
-                self._send(producer, self._messages())
-                time.sleep(_PAUSE)
-            if self._chance.random() < 0.3:
-                producer.abort_transaction(60)
-            else:
-                producer.commit_transaction(60)
+        try:
+            producer.init_transactions(60)
+            committing = True
+            while committing:
+                committing = self._writing()
+                producer.begin_transaction()
+                for _ in range(self._chance.randint(1, 8)):
+                    self._send(producer, self._messages())
+                    time.sleep(_PAUSE)
+                if committing and self._chance.random() < 0.7:
+                    producer.commit_transaction(60)
+                else:
+                    producer.abort_transaction(60)
+        except KafkaException:
+            self._abort(settings)
 
     def _abort(self, settings: dict[str, Any]) -> None:
         """End what a transaction that failed may have left open, or it would hold back all that is read."""

@@ -1,7 +1,8 @@
-"""A worker as the product starts it, except that marked records kill it: `python chaos_worker.py FIRED`.
+"""A worker as the product starts it, except that marked records strike it: `python chaos_worker.py FIRED`.
 
 A marker is a record that is no JSON. The worker whose batch holds one that has not fired yet kills itself with
-SIGKILL at the place in the commit protocol that the marker names; FIRED lists those that have, one number a line.
+SIGKILL, or stops itself with SIGSTOP, at the place in the commit protocol that the marker names. FIRED lists the
+markers that have fired, each with the worker's process id, topic and partition.
 """
 
 import ctypes
@@ -10,61 +11,77 @@ import re
 import signal
 import sqlite3
 import sys
+import threading
 from pathlib import Path
+from typing import NamedTuple
 
 from schema.settings import load_settings
 from streams.store import FoldedBatch, Store
 from streams.worker import run_worker
 
-PLACES = ("between steps 3 and 4", "between steps 4 and 5", "after step 5")
-_BEFORE_DELTAS, _BEFORE_COMMIT, _AFTER_COMMIT = PLACES
-_MARKER = re.compile(rb"chaos marker ([0-9]+): die ([a-z0-9 ]+)")
+STOP = "stop before step 1"
+DIE = ("die between steps 3 and 4", "die between steps 4 and 5", "die after step 5")
+_BEFORE_DELTAS, _BEFORE_COMMIT, _AFTER_COMMIT = DIE
+_MARKER = re.compile(rb"chaos marker ([0-9]+): ([a-z0-9 ]+)")
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
-def marker(number: int, place: str) -> bytes:
-    """The record that kills one worker, once, at one of the places."""
-    return f"chaos marker {number}: die {place}".encode()
+def marker(number: int, what: str) -> bytes:
+    """The record that makes one worker, once, `STOP` or one of `DIE`."""
+    return f"chaos marker {number}: {what}".encode()
 
 
-def fired_markers(fired: Path) -> list[str]:
-    """The numbers of the markers that have killed, in their order."""
-    return fired.read_text().split() if fired.exists() else []
+class Fired(NamedTuple):
+    """Whom a marker struck, and the partition whose batch held it."""
+
+    process: int
+    topic: str
+    partition: int
 
 
-class DyingStore(Store):
-    """The product's store, which dies where a marker tells it to."""
+def fired_markers(fired: Path) -> dict[int, Fired]:
+    """The markers that have fired, by number."""
+    lines = fired.read_text().splitlines() if fired.exists() else []
+    return {
+        int(number): Fired(int(process), topic, int(partition))
+        for number, process, topic, partition in map(str.split, lines)
+    }
+
+
+class MarkedStore(Store):
+    """The product's store, in which markers strike."""
 
     fired: Path
 
     def apply(self, batch: FoldedBatch) -> bool:
+        self._meet(batch, STOP, signal.SIGSTOP)
         applied = super().apply(batch)
         if applied:
-            self._die(batch, _AFTER_COMMIT)
+            self._meet(batch, _AFTER_COMMIT)
         return applied
 
     def _add(self, db: sqlite3.Connection, batch: FoldedBatch) -> None:
-        self._die(batch, _BEFORE_DELTAS)
+        self._meet(batch, _BEFORE_DELTAS)
         super()._add(db, batch)
-        self._die(batch, _BEFORE_COMMIT)
+        self._meet(batch, _BEFORE_COMMIT)
 
-    def _die(self, batch: FoldedBatch, place: str) -> None:
+    def _meet(self, batch: FoldedBatch, what: str, blow: signal.Signals = signal.SIGKILL) -> None:
         for _, reject in batch.rejects:
             found = _MARKER.fullmatch(reject.data)
-            if found and found[2].decode() == place and found[1].decode() not in fired_markers(self.fired):
-                with self.fired.open("ab") as file:
-                    file.write(found[1] + b"\n")
-                os.kill(os.getpid(), signal.SIGKILL)
+            if found and found[2].decode() == what and int(found[1]) not in fired_markers(self.fired):
+                with self.fired.open("a") as file:
+                    file.write(f"{int(found[1])} {os.getpid()} {batch.source.topic} {batch.source.partition}\n")
+                signal.pthread_kill(threading.get_ident(), blow)  # this thread gets no further
 
 
 def main(fired: str) -> None:
     """Run one worker until it is stopped, or dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    DyingStore.fired = Path(fired)
+    MarkedStore.fired = Path(fired)
     for name, module in list(sys.modules.items()):
         if name.startswith("streams.") and name != Store.__module__ and vars(module).get("Store") is Store:
-            module.__dict__["Store"] = DyingStore
+            module.__dict__["Store"] = MarkedStore
     run_worker(load_settings())
 
 

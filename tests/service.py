@@ -28,7 +28,7 @@ from schema.tables import current_generation, store_path
 from schema.timestamps import DAY
 
 PATIENCE = 60.0  # seconds
-YEAR = 365 * DAY  # how long these services keep everything, so that tables can be held against the whole log
+FOR_EVER = 50 * 365 * DAY  # how long these services keep everything, so that tables can be held against the whole log
 
 
 def wait_for(what: str, done: Callable[[], Any], seconds: float = PATIENCE) -> Any:
@@ -62,7 +62,7 @@ class Service:
 
     def __post_init__(self) -> None:
         keep_all: dict[str, Any] = {
-            setting.name: YEAR for setting in fields(Settings) if setting.name.startswith("keep_")
+            setting.name: FOR_EVER for setting in fields(Settings) if setting.name.startswith("keep_")
         }
         self.settings = Settings(
             broker=f"kafka://{self.kafka.bootstrap}",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import DAY, HOUR, MINUTE, SECOND, TIERS, Oracle, Record, rows_agree
-from test_api_reader import LOG, fill, reading
+from test_api_reader import LOG, SET_GENERATION, fill, in_another_process, reading
 
 from api.deadline import Deadline
 from api.queries import body
@@ -24,7 +24,7 @@ from schema.blocks import Decompressor, train_dictionary
 from schema.decoding import ID_NAMESPACE
 from schema.errors import QueryTimeout
 from schema.saved_queries import load_saved_queries
-from schema.tables import migrate, store_path
+from schema.tables import control_path, migrate, store_path
 from streams.packing import Packer
 
 QUERY = load_saved_queries()["logs.all"]
@@ -104,16 +104,16 @@ def answered(
     return rows
 
 
-def dictionaries(data: Path) -> list[Packer]:
-    """Packers without a dictionary and with each of two, which are kept in the store."""
+def dictionaries(data: Path, *names: str) -> list[Packer]:
+    """Packers without a dictionary and with each of some, which are kept in the store."""
     packers = [Packer()]
-    for name in ("first", "second"):
+    for name in names:
         samples = [
             f'{{"project":"p","id":"{name}-{n}","metadata":{{"request":{{"path":"/{name}/{n % 7}"}}}}}}'
             for n in range(2000)
         ]
         content = train_dictionary([sample.encode() for sample in samples])
-        with closing(sqlite3.connect(store_path(data, 1))) as db, db:
+        with closing(sqlite3.connect(migrate(data))) as db, db:
             number = db.execute("INSERT INTO dictionaries (trained_at, content) VALUES (0, ?)", (content,)).lastrowid
         assert number
         packers.append(Packer(number, content))
@@ -142,12 +142,24 @@ def test_entries_equal_the_oracle_however_they_are_cut_into_batches(
 def test_blocks_with_several_dictionaries_are_read_side_by_side(tmp_path: Path) -> None:
     migrate(tmp_path)
     groups = [Group(minutes * MINUTE, 10, "p", minutes, (minutes, minutes)) for minutes in range(9)]
-    oracle = stored(tmp_path, entries(NOW, groups), dictionaries(tmp_path))
+    oracle = stored(tmp_path, entries(NOW, groups), dictionaries(tmp_path, "first", "second"))
     reader = Reader(tmp_path)
     for _ in range(2):
         rows = answered(reader, NOW, "p", "FREE")
         assert len(rows) == 90
         rows_agree(rows, oracle.logs_all(NOW, "p", "FREE"))
+
+
+def test_each_generation_has_dictionaries_of_its_own(tmp_path: Path) -> None:
+    batches = entries(NOW, [Group(MINUTE, 9, "p", 1, (0, 0))])
+    oracle = stored(tmp_path, batches, dictionaries(tmp_path, "old")[1:])
+    with closing(sqlite3.connect(control_path(tmp_path))) as db, db:
+        db.execute("UPDATE generation SET current = 2")
+    stored(tmp_path, batches, dictionaries(tmp_path, "new")[1:])
+    reader = Reader(tmp_path)
+    for generation in (2, 1, 2):
+        in_another_process(SET_GENERATION, tmp_path, generation)
+        rows_agree(answered(reader, NOW, "p", "FREE"), oracle.logs_all(NOW, "p", "FREE"))
 
 
 @pytest.mark.parametrize("tier", [*TIERS, None])

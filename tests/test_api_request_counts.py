@@ -154,8 +154,20 @@ def test_a_refused_pattern_is_refused_by_the_reader_too(tmp_path: Path) -> None:
         answered(Reader(tmp_path), NOW, "(", "daily")
 
 
-@pytest.mark.parametrize("pattern", ["aaa", "/rest"], ids=["by origin", "by URL"])
-def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str) -> None:
+class Looks(Deadline):
+    """A deadline that comes after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__(0)
+        self._left = looks
+
+    def passed(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+@pytest.mark.parametrize(("pattern", "looks"), [("aaa", 0), ("/rest", 0), ("/rest", 50)])
+def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str, looks: int) -> None:
     stored(tmp_path, NOW, [Request(HOUR * hours, batch=hours) for hours in range(100)])
     reader = Reader(tmp_path)
     with pytest.raises(QueryTimeout):
@@ -163,5 +175,5 @@ def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str) 
     assert len(answered(reader, NOW, pattern, "7day")) == 5
     db = apsw.Connection(str(store_path(tmp_path, 1)), flags=apsw.SQLITE_OPEN_READONLY)
     with pytest.raises(QueryTimeout, match="longer than 0 s"):
-        list(request_counts(db, Decompressor().decompress, Deadline(0), pattern, 0, 60))
+        list(request_counts(db, Decompressor().decompress, Looks(looks), pattern, 0, 60))
     db.close()

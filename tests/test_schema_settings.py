@@ -54,7 +54,12 @@ def test_the_environment_goes_before_the_file_and_the_file_before_the_default(fi
     assert (settings.api_workers, settings.query_seconds) == (3, 7)
 
 
-@given(SETTINGS)
+def named(settings: Settings) -> bool:
+    names = (settings.topic_edge.strip(), settings.topic_functions.strip(), settings.group.strip())
+    return all(names) and settings.topic_edge != settings.topic_functions
+
+
+@given(SETTINGS.filter(named))
 def test_another_process_gets_the_same_settings_by_its_environment(settings: Settings) -> None:
     environment = to_environment(settings)
     assert load_settings(environment, NOWHERE) == settings
