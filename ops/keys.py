@@ -15,6 +15,8 @@ def add_key(data: Path, name: str, replace: bool = False) -> str:
 
     Raises FreshetError where the name is taken and not to be replaced.
     """
+    if not name.strip():
+        raise FreshetError("a key has a name: freshet keys add NAME")
     key = make_key()
     with closing(sqlite3.connect(migrate_control(data), timeout=10)) as db, db:
         if replace:

@@ -3,7 +3,7 @@
 The commit protocol of a batch [start, end) of a partition; docs/guarantees.md and the tests use the same numbers:
 
 1. What needs no lock is done before: decode, fold, pack. Then BEGIN IMMEDIATE.
-2. A retired generation takes nothing: ROLLBACK, StoreRetired.
+2. A retired generation takes nothing: ROLLBACK, StoreRetired; the worker waits for the one that takes its place.
 3. Compare and set: the partition's position moves from `start` to `end`. Where it does not stand at `start`, another
    worker has been here or a batch before this one was dropped: ROLLBACK, nothing is applied, and the caller seeks to
    the stored position.

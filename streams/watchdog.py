@@ -17,6 +17,7 @@ from streams.transport import Consumer
 log = logging.getLogger("freshet.watchdog")
 STUCK = 70  # the exit code of a worker that was ended
 _LOOK_EVERY = 1.0  # seconds
+_STOP_SECONDS = 8.0  # for leaving the group: less than any supervisor waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,15 @@ def watch(app: FreshetApp, patience: float) -> None:
 
 def _look(app: FreshetApp, patience: float) -> None:
     judge = Watch(patience, time.monotonic()).judge
+    running_at = time.monotonic()
     while True:
         time.sleep(_LOOK_EVERY)
+        if not app.should_stop:
+            running_at = time.monotonic()
+        elif time.monotonic() - running_at > _STOP_SECONDS:
+            log.warning("the broker does not let this worker go; it ends without: what it has applied is stored")
+            logging.shutdown()
+            os._exit(0)
         why = judge(sighting(app), time.monotonic())
         if why is not None:
             log.critical("this worker is stuck: %s. It ends now; its supervisor is to start another", why)

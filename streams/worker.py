@@ -12,7 +12,8 @@ use("uvloop")  # before anything of Faust is imported
 from faust import Worker  # noqa: E402
 
 from schema.clock import Clock, system_clock  # noqa: E402
-from schema.settings import Settings  # noqa: E402
+from schema.errors import SettingsError  # noqa: E402
+from schema.settings import EMBEDDED, Settings  # noqa: E402
 from schema.tables import migrate  # noqa: E402
 from streams.app import create_app  # noqa: E402
 from streams.logs import set_up_logging  # noqa: E402
@@ -29,6 +30,8 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
     """
     set_up_logging()
     store = migrate(settings.data)
+    if settings.broker == EMBEDDED:
+        raise SettingsError("the embedded broker lives inside `freshet up`: set FRESHET_BROKER to kafka://host:port")
     cluster = asyncio.run(prepare_topics(settings))
     app = create_app(settings, cluster, clock)
     log.info("reading %s and %s of %s into %s", settings.topic_edge, settings.topic_functions, settings.broker, store)

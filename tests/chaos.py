@@ -21,10 +21,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from chaos_disk import small_disk
 from chaos_faults import FAULTS, Stage, Strike
+from chaos_fleet import Fleet
 from chaos_report import Result, write_report
-from chaos_stage import Fleet, Writer, small_disk
 from chaos_tables import Difference, Expectation, compare
+from chaos_writer import Writer
 from confluent_kafka import KafkaException
 from events import Traffic
 from kafka_broker import KafkaBroker
@@ -117,8 +119,8 @@ class Chaos:
             try:
                 yield stage, expectation
                 self._end(stage)
-            except BaseException as error:
-                self._keep(stage, error)
+            except BaseException:
+                self._keep(stage)
                 raise
         for topic in topics:
             self.kafka.delete_topic(topic)
@@ -260,10 +262,9 @@ class Chaos:
         self.result.stops += stage.stops
         self.result.ends += stage.fleet.ends
 
-    def _keep(self, stage: Stage, error: BaseException) -> None:
-        """Note a failure, and keep the data folder beside the logs before its disk is unmounted."""
+    def _keep(self, stage: Stage) -> None:
+        """After a failure, keep the data folder beside the logs before its disk is unmounted."""
         self._add_up(stage)
-        self.result.difference = f"{type(error).__name__}: {error}"
         for _, strike in self._active:
             strike.close()
         data = stage.service.settings.data
@@ -306,6 +307,7 @@ def main() -> int:
         try:
             chaos.run(asked.minutes, asked.kills)
         except (Difference, Stall, KafkaException, RuntimeError) as error:
+            chaos.result.difference = f"{type(error).__name__}: {error}"
             sys.stdout.write(f"\n{type(error).__name__}: {error}\nthe store and the logs are kept in {folder}\n")
     result = chaos.result
     if asked.report is not None:

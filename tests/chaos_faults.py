@@ -13,8 +13,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos_stage import MOST_WORKERS, Disk, Fleet, Writer
+from chaos_disk import Disk
+from chaos_fleet import MOST_WORKERS, Fleet
 from chaos_worker import DIE, STOP, Fired, fired_markers
+from chaos_writer import Writer
 from confluent_kafka import KafkaException
 from kafka_broker import BrokerError
 from service import Service

@@ -86,7 +86,7 @@ def test_an_unknown_setting_stops_every_command_with_the_names_of_those_that_the
 def test_a_setting_that_can_not_be_read_is_named_with_its_value(tmp_path: Path) -> None:
     assert complaint(tmp_path, "api", LISTEN="4000") == "FRESHET_LISTEN is '4000': it must be host:port"
     (tmp_path / "freshet.toml").write_text("api_workers = 0\n")
-    assert complaint(tmp_path, "api") == "api_workers in freshet.toml is '0': it must be 1 or more"
+    assert complaint(tmp_path, "api") == "api_workers in freshet.toml is '0': it must be a whole number of 1 or more"
 
 
 def test_a_new_key_is_shown_once_and_only_its_hash_is_stored(tmp_path: Path) -> None:

@@ -171,7 +171,6 @@ def test_ctrl_c_stops_everything_and_the_next_start_has_the_rows_from_before(tmp
         wait_for("more rows", lambda: second.grown(after))
 
 
-@pytest.mark.xfail(reason="reported: a worker without a broker stops only when its watchdog ends it, after 120 s")
 def test_when_it_is_killed_all_its_children_end_by_themselves(tmp_path: Path) -> None:
     with Up(tmp_path) as up:
         wait_for("rows", lambda: up.grown({"requests": 0, "invocations": 0}))
