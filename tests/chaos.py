@@ -17,13 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from chaos_disk import small_disk
 from chaos_faults import FAULTS, Stage, Strike
 from chaos_fleet import Fleet
+from chaos_recovery import Place
 from chaos_report import Result, write_report
 from chaos_tables import Difference, Expectation, compare
 from chaos_writer import Writer
@@ -44,25 +45,12 @@ MOST_AT_ONCE = 3
 KEEP_ALL: dict[str, Any] = {
     setting.name: 36_500 * DAY for setting in fields(Settings) if setting.name.startswith("keep_")
 }
-BAG = Counter(dict(zip(FAULTS, (5, 4, 2, 3, 2, 2, 1, 2, 1, 2, 2, 1, 1, 1), strict=True)))
+BAG = Counter({kind: fault.often for kind, fault in FAULTS.items()})
 KILLS_A_BAG = sum(count for kind, count in BAG.items() if kind.startswith("SIGKILL of a worker"))
-Place = tuple[str, int]
 
 
 class Stall(AssertionError):
     """What is in the log is not applied, though all faults are over."""
-
-
-@dataclass
-class Recovery:
-    """What is waited for after a fault: rows of any partition, then of every partition that there was."""
-
-    kind: str
-    since: float
-    before: Mapping[Place, int]
-    disturbed: bool
-    """Whether another fault was under way at some moment."""
-    first_seen: bool = False
 
 
 class Chaos:
@@ -73,6 +61,7 @@ class Chaos:
         self.lock_seconds, self.most_a_second = lock_seconds, most_a_second
         self.chance = random.Random(seed)
         self.result = Result(seed)
+        self.recoveries = self.result.recoveries
         self.gap = 2.0
         """The mean time between faults, in seconds."""
         self.calm = 0.0
@@ -80,7 +69,6 @@ class Chaos:
         self._goal: tuple[float, int] | None = None
         self._bag: list[str] = []
         self._active: list[tuple[str, Strike]] = []
-        self._recoveries: list[Recovery] = []
         self._looked = self._told = 0.0
 
     def run(self, minutes: float, kills: int) -> None:
@@ -137,9 +125,9 @@ class Chaos:
             self._let_pass(stage, self.chance.expovariate(1 / self.gap))
             self._settle(stage, alone)
             struck = next((kind for kind in left if self._strike(stage, kind)), None)
-            self._settle(stage, alone)
             if struck is not None:
                 left.remove(struck)
+                self._settle(stage, alone)
             elif not self._active:
                 break
         self._bag += left  # those that could not strike
@@ -162,12 +150,11 @@ class Chaos:
         return drawn
 
     def _strike(self, stage: Stage, kind: str) -> bool:
-        earlier = list(self._recoveries)
-        strike = FAULTS[kind](stage, self.chance)
+        strike = FAULTS[kind].strike(stage, self.chance)
         self._active.append((kind, strike))
         struck = self._step(stage, kind, strike)
-        for recovery in earlier:
-            recovery.disturbed |= struck
+        if (kind, strike) in self._active:
+            self.recoveries.disturb()
         return struck
 
     def _step(self, stage: Stage, kind: str, strike: Strike) -> bool:
@@ -179,8 +166,8 @@ class Chaos:
             struck: bool = end.value
             if struck:
                 self.result.faults[kind] += 1
-                applied, disturbed = stage.service.applied(), bool(self._active)
-                self._recoveries.append(Recovery(kind, time.monotonic(), applied, disturbed))
+                self.recoveries.disturb()
+                self.recoveries.begin(kind, stage.service.applied(), disturbed=bool(self._active))
             return struck
         return True
 
@@ -190,9 +177,9 @@ class Chaos:
         for kind, strike in list(self._active):
             self._step(stage, kind, strike)
         now = time.monotonic()
-        if self._recoveries and now - self._looked > LOOK_SECONDS:
+        if self.recoveries.awaited and now - self._looked > LOOK_SECONDS:
             self._looked = now
-            self._look(stage.service.applied(), now)
+            self.recoveries.look(stage.service.applied())
         if now - self._told > (1 if sys.stdout.isatty() else 20):
             self._told = now
             self._tell(stage)
@@ -202,7 +189,7 @@ class Chaos:
         """Wait until another fault may be, or there is none whose end or recovery is awaited."""
         until = time.monotonic() + CALM_SECONDS
         while len(self._active) >= MOST_AT_ONCE or (
-            alone and (self._active or self._recoveries) and time.monotonic() < until
+            alone and (self._active or self.recoveries.awaited) and time.monotonic() < until
         ):
             self._tick(stage)
 
@@ -210,19 +197,6 @@ class Chaos:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._tick(stage)
-
-    def _look(self, applied: Mapping[Place, int], now: float) -> None:
-        """See which recoveries have come about."""
-        for recovery in list(self._recoveries):
-            moved = [applied.get(place, 0) > offset for place, offset in recovery.before.items()]
-            if not recovery.first_seen and any(moved):
-                recovery.first_seen = True
-                self.result.first_rows[recovery.kind].append(now - recovery.since)
-            if moved and all(moved):
-                self.result.all_partitions[recovery.kind].append(now - recovery.since)
-                if not recovery.disturbed:
-                    self.result.undisturbed[recovery.kind].append(now - recovery.since)
-                self._recoveries.remove(recovery)
 
     def _drain(self, stage: Stage) -> Mapping[Place, int]:
         """Wait until all that is in the log has been applied; returns its ends."""
@@ -233,7 +207,7 @@ class Chaos:
                 applied = stage.service.applied()
                 behind = {place: (applied.get(place), end) for place, end in ends.items() if applied.get(place) != end}
                 raise Stall(f"after {DRAIN_SECONDS:.0f} s without faults, (applied, end) of partitions: {behind}")
-        self._recoveries.clear()
+        self.recoveries.forget()
         self.result.drains.append(time.monotonic() - since)
         return ends
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos_disk import Disk
 from chaos_fleet import MOST_WORKERS, Fleet
@@ -265,17 +265,24 @@ def _done(future: Future[Any]) -> Generator[None, None, None]:
     future.result()
 
 
-FAULTS: dict[str, Callable[[Stage, random.Random], Strike]] = {
-    "SIGKILL of a worker": kill,
-    "SIGKILL of a worker while it writes": kill_while_writing,
-    **{f"SIGKILL of a worker {what.removeprefix('die ')}": _marked(what) for what in DIE},
-    "SIGTERM of a worker": terminate,
-    "SIGSTOP past the session, SIGCONT": freeze,
-    "SIGSTOP before step 1, SIGCONT": freeze_with_batch,
-    "SIGKILL of the broker": break_broker,
-    "a worker joins": join,
-    "a worker leaves": leave,
-    "partitions added": add_partitions,
-    "disk full": fill_disk,
-    "store locked by another process": lock_store,
+class Fault(NamedTuple):
+    """A kind of fault, and how often it strikes among the others in a long run."""
+
+    strike: Callable[[Stage, random.Random], Strike]
+    often: int
+
+
+FAULTS = {
+    "SIGKILL of a worker": Fault(kill, 5),
+    "SIGKILL of a worker while it writes": Fault(kill_while_writing, 4),
+    **{f"SIGKILL of a worker {what.removeprefix('die ')}": Fault(_marked(what), 2) for what in DIE},
+    "SIGTERM of a worker": Fault(terminate, 2),
+    "SIGSTOP past the session, SIGCONT": Fault(freeze, 1),
+    "SIGSTOP before step 1, SIGCONT": Fault(freeze_with_batch, 2),
+    "SIGKILL of the broker": Fault(break_broker, 1),
+    "a worker joins": Fault(join, 2),
+    "a worker leaves": Fault(leave, 2),
+    "partitions added": Fault(add_partitions, 1),
+    "disk full": Fault(fill_disk, 1),
+    "store locked by another process": Fault(lock_store, 1),
 }

@@ -4,13 +4,14 @@ import os
 import platform
 import subprocess
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from xml.etree import ElementTree
 
+from chaos_recovery import Recoveries
 from kafka_broker import POM
 
 UNDISTURBED = ("undisturbed", "all partitions: median", "max")
@@ -33,9 +34,7 @@ class Result:
     faults: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     compared: Counter[str] = field(default_factory=Counter)
-    first_rows: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    undisturbed: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    all_partitions: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    recoveries: Recoveries = field(default_factory=Recoveries)
     drains: list[float] = field(default_factory=list)
     stops: list[float] = field(default_factory=list)
     difference: str = ""
@@ -88,10 +87,10 @@ def report(result: Result) -> str:
                 (
                     kind,
                     number,
-                    *_spread(result.first_rows[kind]),
-                    *_spread(result.all_partitions[kind]),
-                    len(result.undisturbed[kind]),
-                    *_spread(result.undisturbed[kind]),
+                    *_spread(result.recoveries.first_rows[kind]),
+                    *_spread(result.recoveries.all_partitions[kind]),
+                    len(result.recoveries.undisturbed[kind]),
+                    *_spread(result.recoveries.undisturbed[kind]),
                 )
                 for kind, number in sorted(result.faults.items())
             ],
