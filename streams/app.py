@@ -1,5 +1,6 @@
 """The Faust application: two topics, two agents, one store."""
 
+import logging
 from typing import Any
 
 import faust
@@ -16,6 +17,7 @@ from streams.ingest import Ingest
 EDGE = Topic(decode_edge, fold_edge)
 FUNCTIONS = Topic(decode_functions, fold_invocations)
 
+log = logging.getLogger("freshet.worker")
 BATCH_RECORDS = 5000  # of one fetch, all partitions together
 BATCH_BYTES = 4 << 20  # of one partition in one fetch
 BUFFERED_BATCHES = 4
@@ -60,6 +62,7 @@ def create_app(settings: Settings, cluster: str, clock: Clock = system_clock) ->
     _agent(app, settings.topic_edge, EDGE, "edge")
     _agent(app, settings.topic_functions, FUNCTIONS, "functions")
     app.task(lambda: _prune(app))
+    app.on_partitions_assigned.connect(_tell_of_spare)
     return app
 
 
@@ -67,6 +70,11 @@ async def _prune(app: FreshetApp) -> None:
     while not app.should_stop:
         await app.sleep(PRUNE_EVERY)
         await app.ingest.prune()
+
+
+async def _tell_of_spare(_: Any, /, *assigned: Any, **__: Any) -> None:
+    if not any(assigned):
+        log.info("no partition is assigned to this worker: it stands by as a spare")
 
 
 def _agent(app: FreshetApp, topic_name: str, topic: Topic[Any], label: str) -> None:
