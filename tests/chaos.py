@@ -2,8 +2,8 @@
 
 While a producer writes without pause, faults drawn from a seed strike workers, broker, disk and store. After each
 round, once all is applied, every table has to equal the oracle over the log: nothing lost, double or made up. Ends
-with code 1 at the first difference, and where fewer workers were killed than was asked for. The seed fixes what
-strikes and for how long; the operating system decides what is hit in the middle of what, so no two runs are the same.
+with code 1 at the first difference. The seed fixes what strikes and for how long; the operating system decides what is
+hit in the middle of what, so no two runs are the same.
 """
 
 import argparse
@@ -72,14 +72,14 @@ class Chaos:
         self._looked = self._told = 0.0
 
     def run(self, minutes: float, kills: int) -> None:
-        """Rounds until the time is over. Raises Difference or Stall."""
+        """Rounds until the time is over and so many workers were killed. Raises Difference or Stall."""
         until = time.monotonic() + 60 * minutes
         self.calm, self._goal = 0.12, (until, kills)
-        while time.monotonic() < until:
+        while time.monotonic() < until or self.result.worker_kills < kills:
             with self.stage() as (stage, expectation):
                 for _ in range(ROUNDS_ON_ONE_LOG):
-                    if time.monotonic() < until:
-                        self.round(stage, expectation, self._draw(BAG.total() // 2), until)
+                    if time.monotonic() < until or self.result.worker_kills + stage.worker_kills < kills:
+                        self.round(stage, expectation, self._draw(BAG.total() // 2))
 
     @contextmanager
     def stage(self) -> Iterator[tuple[Stage, Expectation]]:
@@ -114,12 +114,12 @@ class Chaos:
             self.kafka.delete_topic(topic)
         shutil.rmtree(folder)
 
-    def round(self, stage: Stage, expectation: Expectation, kinds: Sequence[str], until: float = float("inf")) -> None:
+    def round(self, stage: Stage, expectation: Expectation, kinds: Sequence[str]) -> None:
         """Strike with each kind, let all end, and compare. Raises Difference or Stall."""
         stage.hurry = False
         stage.writer.resume()
         left = list(kinds)
-        while left and time.monotonic() < until:
+        while left:
             self._pace(stage)
             alone = self.chance.random() < self.calm
             self._let_pass(stage, self.chance.expovariate(1 / self.gap))
@@ -267,8 +267,8 @@ class Chaos:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Chaos on a real Kafka, every table held against the log.")
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--kills", type=int, default=300, help="how many workers have to be killed at least")
+    parser.add_argument("--minutes", type=float, default=60, help="how long at least")
+    parser.add_argument("--kills", type=int, default=300, help="how many workers are killed at least")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--lock-seconds", type=float, default=30, help="how long the store is held locked")
     parser.add_argument("--most-a-second", type=int, default=1000, help="messages written a second, at most")
@@ -289,9 +289,6 @@ def main() -> int:
     if result.difference:
         return 1
     shutil.rmtree(folder)
-    if result.worker_kills < asked.kills:
-        sys.stdout.write(f"\nonly {result.worker_kills} of {asked.kills} kills\n")
-        return 1
     summary = {"rounds": result.rounds, "kills": result.worker_kills, "compared": result.compared.total()}
     sys.stdout.write(f"\nno difference: {json.dumps(summary)}\n")
     return 0
