@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from service import Service, wait_for
 
 from schema.settings import to_environment
 from schema.tables import store_path
+from streams.content import Range, digests
 
 NOW = 1_750_000_000_123_456
 
@@ -125,24 +127,92 @@ def test_a_replay_takes_over_while_the_live_one_serves_and_ingests(service: Serv
     assert (verified.returncode, "hold the same" in verified.stdout) == (0, True), verified
 
 
-def test_what_the_log_no_longer_has_is_kept(service: Service) -> None:
-    traffic = Traffic(12, NOW, service.edge, service.functions)
+def apply_old_and_new(service: Service, traffic: Traffic) -> None:
+    """Have partition 0 of both topics applied: offsets 0 to 49 are three days old, 50 to 109 an hour."""
     old, new = NOW - 3 * DAY, NOW - HOUR
     first = [traffic.edge_at(old + number * MINUTE, record_ms=old // 1000) for number in range(50)]
     first += [traffic.invocation_at(old + number * MINUTE, record_ms=old // 1000) for number in range(50)]
     later = [traffic.edge_at(new + number, record_ms=NOW // 1000) for number in range(60)]
     later += [traffic.invocation_at(new + number, record_ms=NOW // 1000) for number in range(60)]
-    service.start_api()
-    service.start("worker")
     for messages in (first, later):
         service.kafka.produce([(m.topic, 0, None, m.value, m.timestamp_ms) for m in messages])
         service.wait_until_applied()
-    before = oracle_of(service)
+
+
+def cut_log(service: Service, offset: int) -> None:
+    """Have partition 0 of both topics begin at an offset."""
     admin = AdminClient({"bootstrap.servers": service.kafka.bootstrap})
-    cut = [TopicPartition(service.edge, 0, 50), TopicPartition(service.functions, 0, 50)]
+    cut = [TopicPartition(topic, 0, offset) for topic in (service.edge, service.functions)]
     for future in admin.delete_records(cut).values():
         future.result()
 
+
+ALTERED = {
+    "old entry": "DELETE FROM entry_blocks WHERE id = (SELECT min(id) FROM entry_blocks)",
+    "new entry": "DELETE FROM entry_blocks WHERE id = (SELECT max(id) FROM entry_blocks)",
+    "new invocation": """UPDATE invocations SET count = count + 1
+        WHERE rowid = (SELECT rowid FROM invocations WHERE grain = 1 ORDER BY bucket DESC LIMIT 1)""",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("", ()),
+        ("--topic {edge}", ("new invocation",)),
+        ("--from-offset 50", ("old entry",)),
+        ("--from-time {yesterday}", ("old entry",)),
+        ("--topic {functions} --from-offset 50", ("old entry", "new entry")),
+        ("--from-offset 110", tuple(ALTERED)),
+    ],
+)
+def test_a_replay_reads_what_it_is_asked_for_and_keeps_the_rest(
+    service: Service, words: str, kept: tuple[str, ...]
+) -> None:
+    """What was altered in the tables before tells what was made anew and what was kept as it stood."""
+    service.start("worker")
+    apply_old_and_new(service, Traffic(17, NOW, service.edge, service.functions))
+    store = store_path(service.settings.data, 1)
+    intact = state = digests(store, {})
+    altered: dict[str, set[Range]] = {}
+    for name, sql in ALTERED.items():
+        alter(store, sql)
+        before, state = state, digests(store, {})
+        altered[name] = {span for span in before if before[span] != state.get(span)}
+        assert altered[name]
+    yesterday = datetime.fromtimestamp((NOW - DAY) / 1e6, UTC).isoformat()
+    wish = words.format(edge=service.edge, functions=service.functions, yesterday=yesterday).split()
+    replayed = freshet(service, "replay", "--accept-differences", *wish)
+    assert replayed.returncode == 0, replayed
+    result = digests(store_path(service.settings.data, 2), {})
+    assert {span for span in intact if intact[span] != result.get(span)} == set().union(
+        *(altered[name] for name in kept)
+    )
+
+
+def test_without_marks_a_replay_of_a_log_that_was_cut_is_refused(service: Service) -> None:
+    service.start("worker")
+    apply_old_and_new(service, Traffic(18, NOW, service.edge, service.functions))
+    cut_log(service, 50)
+    store = store_path(service.settings.data, 1)
+    with closing(sqlite3.connect(store, timeout=30)) as db, db:
+        db.execute("DELETE FROM marks")
+        db.execute("UPDATE positions SET largest_timestamp = NULL")
+    refused = freshet(service, "replay")
+    assert (refused.returncode, "no mark tells what the tables hold from before offset 50" in refused.stderr) == (
+        1,
+        True,
+    ), refused
+    assert [path.name for path in service.settings.data.glob("freshet-*.db")] == ["freshet-1.db"]
+
+
+def test_what_the_log_no_longer_has_is_kept(service: Service) -> None:
+    traffic = Traffic(12, NOW, service.edge, service.functions)
+    service.start_api()
+    service.start("worker")
+    apply_old_and_new(service, traffic)
+    before = oracle_of(service)
+    cut_log(service, 50)
     replayed = freshet(service, "replay")
     assert replayed.returncode == 0, replayed
     assert [len(service.kafka.read_all(topic)) for topic in (service.edge, service.functions)] == [60, 60]
