@@ -20,6 +20,24 @@ LIVE_EVERY, LIVE_EVENTS = 1.0, 1000  # seconds, events
 PATIENCE = 1800.0
 
 
+class Pauses(threading.Thread):
+    """Looks how long nothing is applied, while there is always something to apply."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__()
+        self._service = service
+        self.stop = threading.Event()
+        self.longest = 0.0
+
+    def run(self) -> None:
+        """Called by start()."""
+        applied, since = self._service.applied(), time.perf_counter()
+        while not self.stop.wait(0.05):
+            if (now := self._service.applied()) != applied:
+                applied, since = now, time.perf_counter()
+            self.longest = max(self.longest, time.perf_counter() - since)
+
+
 class Asker(threading.Thread):
     """Asks for answers one after the other, and counts their statuses."""
 
@@ -65,16 +83,22 @@ def main() -> None:
             print(f"verify before: equal, {freshet(service, 'verify'):.1f} s", flush=True)
             asker = Asker(service, project.decode())
             asker.start()
+            pauses = Pauses(service)
+            pauses.start()
             produced = threading.Event()
             live = threading.Thread(target=_produce, args=(kafka, produced))
             live.start()
             seconds = freshet(service, "replay")
+            pauses.stop.set()
             produced.set()
             live.join()
             asker.stop.set()
             asker.join()
             service.wait_until_applied(PATIENCE)
             print(f"replay: {seconds:.1f} s, answers by status {dict(asker.statuses)}, slowest {asker.slowest:.2f} s")
+            print(
+                f"longest time without a batch applied: {pauses.longest:.1f} s; {LIVE_EVENTS} come every {LIVE_EVERY} s"
+            )
             print(f"verify after: equal, {freshet(service, 'verify'):.1f} s", flush=True)
 
 

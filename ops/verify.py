@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,10 +13,10 @@ from schema.clock import system_clock
 from schema.errors import FreshetError
 from schema.settings import Settings
 from schema.tables import current_generation, store_path
-from streams.content import differences
+from streams.content import Difference, Range, differences, size, snapshot
 from streams.generations import sole_replay
 from streams.rebuild import LogReader
-from streams.replay import Replay, Wish
+from streams.replay import Outcome, Replay, Wish
 from streams.topics import prepare_topics
 
 
@@ -26,7 +25,10 @@ def verify_databases(first: Path, second: Path) -> int:
     for path in (first, second):
         if not path.exists():
             raise FreshetError(f"{path} is not there")
-    return _judge(first, second, str(first), str(second))
+    with Bars() as bars, snapshot(first) as one, snapshot(second) as other:
+        bars.watcher.step("comparing", size(one) + size(other))
+        found = differences(one, other, bars.watcher.done)
+    return _judge(*found, str(first), str(second))
 
 
 def verify_live(settings: Settings) -> int:
@@ -39,15 +41,15 @@ def verify_live(settings: Settings) -> int:
         replay.old = temporary(stack, settings.data / "verify-live.db")
         replay.new = temporary(stack, settings.data / "verify-rebuilt.db")
         copy_database(live, replay.old)
-        asyncio.run(_rebuild(replace(settings), replay))
-        return _judge(replay.old, replay.new, "the live database", "the rebuilt one")
+        outcome = asyncio.run(_rebuild(settings, replay))
+        return _judge(outcome.ranges, outcome.differences, "the live database", "the rebuilt one")
 
 
-async def _rebuild(settings: Settings, replay: Replay) -> None:
+async def _rebuild(settings: Settings, replay: Replay) -> Outcome:
     async with LogReader(settings) as reader:
         await replay.begin(Wish(), reader)
         with Bars() as bars:
-            await replay.rebuild(reader, bars.watcher)
+            return await replay.rebuild(reader, bars.watcher)
 
 
 def copy_database(source: Path, target: Path) -> None:
@@ -60,9 +62,7 @@ def copy_database(source: Path, target: Path) -> None:
         copy.execute("PRAGMA journal_mode = wal")
 
 
-def _judge(first: Path, second: Path, first_name: str, second_name: str) -> int:
-    click.echo("comparing")
-    ranges, found = differences(first, second)
+def _judge(ranges: list[Range], found: list[Difference], first_name: str, second_name: str) -> int:
     if not ranges:
         click.echo(f"{first_name} and {second_name} hold the same")
         return 0

@@ -7,8 +7,8 @@ cut into blocks shows. What has expired in either of two stores is left out of a
 import hashlib
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,11 @@ from schema.timestamps import DAY, datetime_text
 
 _encode = msgspec.msgpack.Encoder().encode
 _MODULUS = 1 << 128
+_REPORT_EVERY = 1000  # rows
+_SIZE = """
+SELECT (SELECT count(*) FROM invocations) + (SELECT count(*) FROM origin_hits)
+    + (SELECT coalesce(sum(count), 0) FROM entry_blocks) + (SELECT coalesce(sum(count), 0) FROM url_blocks)
+"""
 
 
 class Range(NamedTuple):
@@ -60,10 +65,20 @@ class Difference(NamedTuple):
     row: Row
 
 
-def horizons_of(store: Path) -> dict[tuple[str, int], int]:
-    """The stored horizons of a database that nothing else needs to have open."""
-    with closing(_open(store)) as db:
-        return {(kind, grain): horizon for kind, grain, horizon in db.execute("SELECT * FROM horizons")}
+@contextmanager
+def snapshot(store: Path) -> Iterator[sqlite3.Connection]:
+    """One state of a store, for reading alone: writers go on meanwhile, and what they write does not show."""
+    uri = f"{store.resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=False)) as db:
+        db.execute("BEGIN")
+        yield db
+
+
+def size(db: sqlite3.Connection) -> int:
+    """How many rows, entries and URL hits a store holds."""
+    total: int
+    (total,) = db.execute(_SIZE).fetchone()
+    return total
 
 
 def higher(first: Horizons, second: Horizons) -> dict[tuple[str, int], int]:
@@ -71,24 +86,30 @@ def higher(first: Horizons, second: Horizons) -> dict[tuple[str, int], int]:
     return {kind: max(first.get(kind, 0), second.get(kind, 0)) for kind in {*first, *second}}
 
 
-def digests(store: Path, horizons: Horizons) -> dict[Range, Digest]:
-    """The digest of each range of a store that holds anything not expired; all of one state of it."""
+def digests(
+    db: sqlite3.Connection, horizons: Horizons, report: Callable[[int], None] = lambda _: None
+) -> dict[Range, Digest]:
+    """The digest of each range of a store that holds anything not expired. `report` is told how many rows are done."""
     rows: Counter[Range] = Counter()
     sums: defaultdict[Range, int] = defaultdict(int)
-    for row in rows_of(store, horizons):
+    for number, row in enumerate(rows_of(db, horizons), 1):
         rows[row.range] += 1
         sums[row.range] += int.from_bytes(hashlib.blake2b(_encode(row.values), digest_size=16).digest(), "little")
+        if number % _REPORT_EVERY == 0:
+            report(_REPORT_EVERY)
     return {span: Digest(count, sums[span] % _MODULUS) for span, count in rows.items()}
 
 
-def differences(first: Path, second: Path, most: int = 20) -> tuple[list[Range], list[Difference]]:
+def differences(
+    first: sqlite3.Connection, second: sqlite3.Connection, report: Callable[[int], None], most: int = 20
+) -> tuple[list[Range], list[Difference]]:
     """The ranges in which two stores differ, and at most so many of the rows that only one of them holds."""
-    horizons = higher(horizons_of(first), horizons_of(second))
-    in_first, in_second = digests(first, horizons), digests(second, horizons)
+    horizons = higher(_horizons(first), _horizons(second))
+    in_first, in_second = digests(first, horizons, report), digests(second, horizons, report)
     spans = sorted(span for span in {*in_first, *in_second} if in_first.get(span) != in_second.get(span))
     found: list[Difference] = []
     for span in spans:
-        ours, theirs = (Counter(_rows_in(store, horizons, span)) for store in (first, second))
+        ours, theirs = (Counter(row for row in rows_of(db, horizons) if row.range == span) for db in (first, second))
         found += [Difference("first", row) for row in sorted((ours - theirs).elements(), key=_place)]
         found += [Difference("second", row) for row in sorted((theirs - ours).elements(), key=_place)]
         if len(found) >= most:
@@ -96,17 +117,15 @@ def differences(first: Path, second: Path, most: int = 20) -> tuple[list[Range],
     return spans, found[:most]
 
 
-def rows_of(store: Path, horizons: Horizons) -> Iterator[Row]:
+def rows_of(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
     """All that a store holds and has not expired."""
-    with closing(_open(store)) as db:
-        db.execute("BEGIN")
-        yield from _bucket_rows(db, horizons)
-        yield from _entries(db, horizons)
-        yield from _urls(db, horizons)
+    yield from _bucket_rows(db, horizons)
+    yield from _entries(db, horizons)
+    yield from _urls(db, horizons)
 
 
-def _rows_in(store: Path, horizons: Horizons, span: Range) -> Iterator[Row]:
-    return (row for row in rows_of(store, horizons) if row.range == span)
+def _horizons(db: sqlite3.Connection) -> dict[tuple[str, int], int]:
+    return {(kind, grain): horizon for kind, grain, horizon in db.execute("SELECT * FROM horizons")}
 
 
 def _place(row: Row) -> tuple[int, str]:
@@ -143,7 +162,3 @@ def _urls(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
                     span = Range(URLS, NO_GRAIN, hit.timestamp - hit.timestamp % DAY)
                     values = (run.project, run.origin, hit.timestamp, hit.families, hit.url)
                     yield Row(span, hit.timestamp, values)
-
-
-def _open(store: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True, timeout=60, isolation_level=None)

@@ -7,7 +7,6 @@ before it are left out, since they are in what is kept. No bucket and no block s
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from schema.errors import LogError
 from schema.events import Source
 from schema.retention import ENTRIES, INVOCATIONS, ORIGIN_HITS, URLS
 from schema.timestamps import DAY, floor_to
+from streams.content import snapshot
 from streams.store import Store
 
 EVERYTHING = 1 << 62
@@ -41,7 +41,7 @@ def cut_of(store: Path, topic: str, starts: Mapping[Source, int]) -> int:
     were applied and no mark tells how new they are.
     """
     bounds: list[int] = []
-    with closing(_open(store)) as db:
+    with snapshot(store) as db:
         for source, start in starts.items():
             log, _, partition = source
             row = db.execute(_BOUND, {"log": log, "topic": topic, "partition": partition, "start": start}).fetchone()
@@ -65,20 +65,19 @@ def _applied_any(db: sqlite3.Connection, topic: str) -> bool:
 
 
 class Keeper:
-    """Copies what is kept from the old store to the new: blocks first, in steps, the rest once the old stands still."""
+    """Copies what is kept from a state of the old store to the new: blocks in steps, the rest as often as asked."""
 
-    def __init__(self, old: Path, new: Store, edge_cut: int, functions_cut: int) -> None:
-        self._old = old
+    def __init__(self, new: Store, edge_cut: int, functions_cut: int) -> None:
         self._new = new
         self._cuts = {INVOCATIONS: functions_cut, ORIGIN_HITS: edge_cut, ENTRIES: edge_cut, URLS: edge_cut}
 
-    def copy_blocks(self, copied: dict[str, int]) -> Iterator[int]:
+    def copy_blocks(self, old: sqlite3.Connection, copied: dict[str, int]) -> Iterator[int]:
         """Copy the blocks before the cut that are newer than those `copied` already (ids by table), a step each time.
 
         Gives how many blocks each step has copied, and keeps `copied` up to date in the same transaction.
         """
         for table, columns in _BLOCK_COLUMNS.items():
-            while rows := self._blocks(table, columns, copied.get(table, 0)):
+            while rows := self._blocks(old, table, columns, copied.get(table, 0)):
                 places = ", ".join("?" * len(columns))
                 with self._new.transaction() as db:
                     db.executemany(
@@ -89,9 +88,9 @@ class Keeper:
                     self._new.note_replay(db, {"copied": copied})
                 yield len(rows)
 
-    def copy_rest(self, replayed: Collection[Source], recounted: Collection[str]) -> None:
+    def copy_rest(self, old: sqlite3.Connection, replayed: Collection[Source], recounted: Collection[str]) -> None:
         """Copy buckets before the cut, positions not replayed, counters and rejects of topics not recounted."""
-        with closing(_open(self._old)) as old, self._new.transaction() as db:
+        with self._new.transaction() as db:
             for table in (INVOCATIONS, ORIGIN_HITS):
                 cut = self._cuts[table]
                 db.execute(f"DELETE FROM {table} WHERE bucket < ?", (cut,))  # noqa: S608
@@ -113,19 +112,20 @@ class Keeper:
                     db.execute("DELETE FROM rejects WHERE topic = ?", (topic,))
                     _copy(old, db, "rejects", "topic = ?", (topic,), without="id")
 
-    def copy_frame(self) -> None:
+    def copy_frame(self, old: sqlite3.Connection) -> None:
         """Copy what holds for both: dictionaries, horizons, marks, and the topics' recreations."""
-        with closing(_open(self._old)) as old, self._new.transaction() as db:
+        with self._new.transaction() as db:
             for table in ("dictionaries", "horizons", "marks", "recreations"):
                 _copy(old, db, table, "TRUE", ())
 
-    def _blocks(self, table: str, columns: tuple[str, ...], after: int) -> list[tuple[Any, ...]]:
-        with closing(_open(self._old)) as old:
-            return old.execute(
-                f"SELECT id, {', '.join(columns)} FROM {table} "  # noqa: S608
-                "WHERE id > ? AND max_timestamp < ? ORDER BY id LIMIT ?",
-                (after, self._cuts[table], _BLOCKS_A_STEP),
-            ).fetchall()
+    def _blocks(
+        self, old: sqlite3.Connection, table: str, columns: tuple[str, ...], after: int
+    ) -> list[tuple[Any, ...]]:
+        return old.execute(
+            f"SELECT id, {', '.join(columns)} FROM {table} "  # noqa: S608
+            "WHERE id > ? AND max_timestamp < ? ORDER BY id LIMIT ?",
+            (after, self._cuts[table], _BLOCKS_A_STEP),
+        ).fetchall()
 
 
 def _copy(
@@ -138,7 +138,3 @@ def _copy(
         f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})",  # noqa: S608
         old.execute(f"SELECT {names} FROM {table} WHERE {where}", values),  # noqa: S608
     )
-
-
-def _open(store: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True, timeout=60, isolation_level=None)

@@ -4,15 +4,16 @@ The steps, by the same numbers in docs/decisions/0006-replay.md:
 
 1. Make the new generation: dictionaries, horizons and marks of the old; positions at the offsets to replay from.
 2. Copy the blocks that the log no longer has (`streams.kept`).
-3. Read the log up to where the live store stands, again and again until little is left. All this time the old one
-   serves and ingests.
-4. Retire the old one: it takes nothing any more, the workers wait. Read the rest, copy the rest of what is kept.
-5. Verify: every table and day of the two is the same. Where not, the old one is revived and goes on.
+3. Read the log up to where the live store stands, again and again until little is left.
+4. Verify: take a snapshot of the old one and read on to where that stands; every table and day of the two is the same.
+   All this time the old one serves and ingests. Then read the log again until little is left.
+5. Retire the old one: it takes nothing any more, the workers wait. Read the rest, copy the rest of what is kept.
 6. Switch: readers and workers use the new one from now on.
 
 Before 6 the live database is untouched; whatever is interrupted can be resumed or thrown away.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -24,7 +25,7 @@ from schema.errors import FreshetError, LogError
 from schema.events import Source
 from schema.settings import Settings
 from schema.tables import current_generation, make_store, store_path
-from streams.content import Difference, Range, differences
+from streams.content import Difference, Range, differences, size, snapshot
 from streams.generations import set_retired, switch
 from streams.kept import EVERYTHING, Keeper, cut_of
 from streams.rebuild import LogReader, Stretch
@@ -112,7 +113,8 @@ class Replay:
         starts, cuts = await self._starts(wish, reader)
         make_store(self.new)
         with closing(Store(self.new, self._clock)) as store:
-            Keeper(self.old, store, 0, 0).copy_frame()
+            with snapshot(self.old) as old:
+                Keeper(store, 0, 0).copy_frame(old)
             store.open_positions(starts)
             with store.transaction() as db:
                 noted = [[*source, start] for source, start in starts.items()]
@@ -123,15 +125,14 @@ class Replay:
         with closing(Store(self.new, self._clock)) as store:
             work = self._work(store)
             await self._catch_up(reader, work, watcher)
+            outcome = await self._verify(reader, work, watcher)
+            if not outcome.same and not accept_differences:
+                return outcome
+            await self._catch_up(reader, work, watcher)
             set_retired(self.old, True)
             try:
-                await self._finish(reader, work, watcher)
-                watcher.step("verifying", 0)
-                spans, found = differences(self.old, self.new)
-                outcome = Outcome(self.generation, spans, found)
-                if not outcome.same and not accept_differences:
-                    set_retired(self.old, False)
-                    return outcome
+                with snapshot(self.old) as old:
+                    await self._finish(old, reader, work, watcher)
                 store.finish_replay()
             except BaseException:
                 set_retired(self.old, False)
@@ -139,12 +140,12 @@ class Replay:
         switch(self._settings.data, self.generation)
         return outcome
 
-    async def rebuild(self, reader: LogReader, watcher: Watcher) -> None:
-        """Steps 2 to 4 for an old store that nothing writes to."""
+    async def rebuild(self, reader: LogReader, watcher: Watcher) -> Outcome:
+        """Steps 2 to 4 alone."""
         with closing(Store(self.new, self._clock)) as store:
             work = self._work(store)
             await self._catch_up(reader, work, watcher)
-            await self._finish(reader, work, watcher)
+            return await self._verify(reader, work, watcher)
 
     def _work(self, store: Store) -> _Work:
         state = store.replay_state()
@@ -155,7 +156,7 @@ class Replay:
         positions = store.open_positions(starts)
         return _Work(
             store=store,
-            keeper=Keeper(self.old, store, cuts[self._settings.topic_edge], cuts[self._settings.topic_functions]),
+            keeper=Keeper(store, cuts[self._settings.topic_edge], cuts[self._settings.topic_functions]),
             copied=dict(state["copied"]),
             cuts=cuts,
             stretches=[Stretch(source, place.next_offset, cuts[source.topic]) for source, place in positions.items()],
@@ -194,27 +195,37 @@ class Replay:
     async def _catch_up(self, reader: LogReader, work: _Work, watcher: Watcher) -> None:
         """Steps 2 and 3."""
         watcher.step("copying what the log no longer has", 0)
-        for count in work.keeper.copy_blocks(work.copied):
-            watcher.done(count)
+        with snapshot(self.old) as old:
+            for count in work.keeper.copy_blocks(old, work.copied):
+                watcher.done(count)
         for round_number in range(_MOST_ROUNDS):
-            left = self._set_limits(work.stretches)
+            left = self._set_limits(work.stretches, positions_of(self.old))
             if left <= LITTLE and round_number:
                 return
             watcher.step("reading the log", left)
             await reader.read(work.stretches, work.store, watcher.done)
 
-    async def _finish(self, reader: LogReader, work: _Work, watcher: Watcher) -> None:
-        """Step 4, with an old store that stands still."""
-        watcher.step("reading the rest", self._set_limits(work.stretches))
+    async def _verify(self, reader: LogReader, work: _Work, watcher: Watcher) -> Outcome:
+        """Step 4."""
+        with snapshot(self.old) as old:
+            await self._finish(old, reader, work, watcher)
+            with snapshot(self.new) as new:
+                watcher.step("verifying", size(old) + size(new))
+                spans, found = await asyncio.to_thread(differences, old, new, watcher.done)
+        return Outcome(self.generation, spans, found)
+
+    async def _finish(self, old: sqlite3.Connection, reader: LogReader, work: _Work, watcher: Watcher) -> None:
+        """Bring the new store to where one state of the old one stands."""
+        watcher.step("reading the rest", self._set_limits(work.stretches, positions_in(old)))
         await reader.read(work.stretches, work.store, watcher.done)
-        for count in work.keeper.copy_blocks(work.copied):
+        for count in work.keeper.copy_blocks(old, work.copied):
             watcher.done(count)
         replayed = {stretch.source for stretch in work.stretches}
-        work.keeper.copy_rest(replayed, {source.topic for source in replayed if not work.cuts[source.topic]})
+        recounted = {source.topic for source in replayed if not work.cuts[source.topic]}
+        work.keeper.copy_rest(old, replayed, recounted)
 
-    def _set_limits(self, stretches: list[Stretch]) -> int:
-        """Have the stretches end where the old store stands now; returns how many offsets are left."""
-        live = positions_of(self.old)
+    def _set_limits(self, stretches: list[Stretch], live: Mapping[Source, int]) -> int:
+        """Have the stretches end at the live store's positions; returns how many offsets are left."""
         for stretch in stretches:
             stretch.limit = live.get(stretch.source, stretch.next_offset)
         return sum(max(0, stretch.limit - stretch.next_offset) for stretch in stretches)
@@ -222,8 +233,13 @@ class Replay:
 
 def positions_of(store: Path) -> Mapping[Source, int]:
     """The next offsets of a store."""
-    with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True, timeout=60)) as db:
-        rows = db.execute("SELECT log, topic, partition, next_offset FROM positions").fetchall()
+    with snapshot(store) as db:
+        return positions_in(db)
+
+
+def positions_in(db: sqlite3.Connection) -> Mapping[Source, int]:
+    """The next offsets of one state of a store."""
+    rows = db.execute("SELECT log, topic, partition, next_offset FROM positions").fetchall()
     return {Source(log, topic, partition): offset for log, topic, partition, offset in rows}
 
 

@@ -23,7 +23,7 @@ from service import Service, wait_for
 
 from schema.settings import to_environment
 from schema.tables import store_path
-from streams.content import Range, digests
+from streams.content import Digest, Range, digests, snapshot
 
 NOW = 1_750_000_000_123_456
 
@@ -91,6 +91,11 @@ def asked_all_the_time(service: Service) -> Iterator[list[int]]:
     finally:
         stop.set()
         thread.join()
+
+
+def content(store: Path) -> dict[Range, Digest]:
+    with snapshot(store) as db:
+        return digests(db, {})
 
 
 def alter(store: Path, sql: str) -> None:
@@ -173,18 +178,18 @@ def test_a_replay_reads_what_it_is_asked_for_and_keeps_the_rest(
     service.start("worker")
     apply_old_and_new(service, Traffic(17, NOW, service.edge, service.functions))
     store = store_path(service.settings.data, 1)
-    intact = state = digests(store, {})
+    intact = state = content(store)
     altered: dict[str, set[Range]] = {}
     for name, sql in ALTERED.items():
         alter(store, sql)
-        before, state = state, digests(store, {})
+        before, state = state, content(store)
         altered[name] = {span for span in before if before[span] != state.get(span)}
         assert altered[name]
     yesterday = datetime.fromtimestamp((NOW - DAY) / 1e6, UTC).isoformat()
     wish = words.format(edge=service.edge, functions=service.functions, yesterday=yesterday).split()
     replayed = freshet(service, "replay", "--accept-differences", *wish)
     assert replayed.returncode == 0, replayed
-    result = digests(store_path(service.settings.data, 2), {})
+    result = content(store_path(service.settings.data, 2))
     assert {span for span in intact if intact[span] != result.get(span)} == set().union(
         *(altered[name] for name in kept)
     )
