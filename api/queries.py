@@ -49,7 +49,7 @@ class Answers:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data)
-        return body(query, reader.run(query, parameters, self._clock(), self._seconds))
+        return body(query, reader.run(query, parameters, None, self._clock(), self._seconds))
 
 
 def body(query: SavedQuery, answer: Answer) -> bytes:

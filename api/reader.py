@@ -76,16 +76,26 @@ class Reader:
         self._generation = 0
         self._db: apsw.Connection | None = None
         self._deadline = Deadline(0)
+        self._projects: frozenset[str] | None = None
         self._plain = Decompressor()
         self._trained: dict[int, Decompressor] = {}
 
-    def run(self, query: SavedQuery, parameters: Mapping[str, Value], now: int, seconds: float) -> Answer:
+    def run(
+        self,
+        query: SavedQuery,
+        parameters: Mapping[str, Value],
+        projects: frozenset[str] | None,
+        now: int,
+        seconds: float,
+    ) -> Answer:
         """Answer a query as of `now` (µs) within so many seconds; all its reads see one state of the database.
 
+        A pattern counts requests of these projects' events alone (None: all).
         Raises ParameterError, QueryTimeout, StoreMissing, StoreTooNew.
         """
         db = self._current()
         self._deadline = deadline = Deadline(seconds)
+        self._projects = projects
         db.set_progress_handler(deadline.passed, _STEPS_BETWEEN_LOOKS)
         try:
             db.execute("BEGIN")
@@ -127,7 +137,7 @@ class Reader:
             return recent_entries(db, self._decompress_entries, self._deadline, project, after, until, limit)
 
         def requests(pattern: str, since: int, grain: int) -> Iterator[tuple[Value, ...]]:
-            return request_counts(db, self._plain.decompress, self._deadline, pattern, since, grain)
+            return request_counts(db, self._plain.decompress, self._deadline, pattern, since, grain, self._projects)
 
         _table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
         _table(db, "request_counts", requests, ("bucket", "families", "hits"))

@@ -40,10 +40,12 @@ def request_counts(
     pattern_text: str,
     since: int,
     grain: int,
+    projects: frozenset[str] | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """Rows (bucket start in µs, family set, hits) of the requests at or after `since` (µs); `grain` in seconds.
 
-    Raises ParameterError for a pattern that RE2 refuses, QueryTimeout past the deadline.
+    Only events of these projects count (None: all), whatever their URLs name. Raises ParameterError for a pattern
+    that RE2 refuses, QueryTimeout past the deadline.
     """
     pattern = compile_pattern(pattern_text)
     size = grain * SECOND
@@ -52,6 +54,8 @@ def request_counts(
     decided: set[Origin] = set()
     others = False
     for origin in _origins(db):
+        if projects is not None and origin[0] not in projects:
+            continue
         if pattern.matches_whatever_follows(origin[1].encode()):
             decided.add(origin)
             for at, piece, end in _pieces(first_minute, grain):
@@ -64,6 +68,8 @@ def request_counts(
     for oldest, payload in db.execute(_BLOCKS, blocks):
         deadline.check()
         for run in unpack_urls(decompress(payload)):
+            if projects is not None and run.project not in projects:
+                continue
             if (run.project, run.origin) not in decided:
                 _search(run, pattern, since, size, counts, deadline)
             elif oldest < first_minute:

@@ -113,7 +113,7 @@ def test_statistics_are_integers_where_whole_and_null_without_times(tmp_path: Pa
 
     def statistics(function: str) -> bytes:
         parameters = {"project": "p", "function_id": function, "interval": "1hr"}
-        return body(query, reader.run(query, parameters, NOW, 10)).partition(b'"min_')[2]
+        return body(query, reader.run(query, parameters, None, NOW, 10)).partition(b'"min_')[2]
 
     assert statistics("whole") == (
         b'execution_time":3,"max_execution_time":5,"avg_execution_time":4.0,"p95_execution_time":5,'

@@ -76,7 +76,7 @@ def query_of(sql: str, **fields: Any) -> SavedQuery:
 
 
 def ask(reader: Reader, sql: str, **parameters: Value) -> list[tuple[Value, ...]]:
-    return reader.run(query_of(sql), parameters, NOW, 10).rows
+    return reader.run(query_of(sql), parameters, None, NOW, 10).rows
 
 
 def in_another_process(program: str, *args: object) -> None:
@@ -103,12 +103,12 @@ def data(tmp_path: Path) -> Path:
 def test_rows_beyond_max_rows_are_cut_from_the_end(data: Path) -> None:
     numbers = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 5) SELECT i FROM n"
     for max_rows, expected in ((3, [1, 2, 3]), (5, [1, 2, 3, 4, 5]), (9, [1, 2, 3, 4, 5])):
-        answer = Reader(data).run(query_of(numbers, max_rows=max_rows), {}, NOW, 10)
+        answer = Reader(data).run(query_of(numbers, max_rows=max_rows), {}, None, NOW, 10)
         assert answer == (("i",), [(number,) for number in expected])
 
 
 def test_a_query_without_rows_answers_none_of_them(data: Path) -> None:
-    assert Reader(data).run(query_of("SELECT 1 AS one WHERE false"), {}, NOW, 10).rows == []
+    assert Reader(data).run(query_of("SELECT 1 AS one WHERE false"), {}, None, NOW, 10).rows == []
 
 
 def test_now_and_the_parameters_are_known_to_a_query(data: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_query_past_its_time_limit_is_given_up_and_the_reader_goes_on(data: Pa
     reader = Reader(data)
     endless = query_of("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
     with pytest.raises(QueryTimeout, match=r"longer than 0\.05 s"):
-        reader.run(endless, {}, NOW, 0.05)
+        reader.run(endless, {}, None, NOW, 0.05)
     assert ask(reader, "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000) SELECT count(*) FROM n") == [
         (100_000,)
     ]

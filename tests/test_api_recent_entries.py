@@ -100,7 +100,7 @@ def answered(
 ) -> list[dict[str, Any]]:
     """The rows as a client reads them."""
     parameters = {"project": project, "project_tier": tier, "iso_timestamp_start": start, "iso_timestamp_end": end}
-    rows: list[dict[str, Any]] = json.loads(body(QUERY, reader.run(QUERY, parameters, now, 10)))["result"]
+    rows: list[dict[str, Any]] = json.loads(body(QUERY, reader.run(QUERY, parameters, None, now, 10)))["result"]
     return rows
 
 
@@ -217,7 +217,7 @@ def test_reading_past_the_time_limit_is_given_up(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     parameters = {"project": "p", "project_tier": None, "iso_timestamp_start": None, "iso_timestamp_end": None}
     with pytest.raises(QueryTimeout):
-        reader.run(QUERY, parameters, NOW, 0)
+        reader.run(QUERY, parameters, None, NOW, 0)
     assert len(answered(reader, NOW, "p", None)) == 7
     db = apsw.Connection(str(store_path(tmp_path, 1)), flags=apsw.SQLITE_OPEN_READONLY)
 

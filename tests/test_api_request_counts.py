@@ -87,9 +87,11 @@ def stored(data: Path, now: int, requests: list[Request]) -> Oracle:
     return oracle
 
 
-def answered(reader: Reader, now: int, pattern: str, interval: str) -> list[dict[str, Any]]:
+def answered(
+    reader: Reader, now: int, pattern: str, interval: str, projects: frozenset[str] | None = None
+) -> list[dict[str, Any]]:
     """The rows as a client reads them."""
-    answer = reader.run(QUERY, {"project": pattern, "interval": interval}, now, 10)
+    answer = reader.run(QUERY, {"project": pattern, "interval": interval}, projects, now, 10)
     rows: list[dict[str, Any]] = json.loads(body(QUERY, answer))["result"]
     return rows
 
@@ -105,6 +107,21 @@ def test_counts_equal_the_oracle_however_requests_are_cut_into_batches(
         with reading(Path(folder)) as reader:
             for pattern, interval in product(patterns, COUNTS_INTERVALS):
                 rows_agree(answered(reader, now, pattern, interval), oracle.api_counts(now, pattern, interval))
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories(), st.sampled_from(PATTERNS), st.frozensets(st.sampled_from((*PROJECTS, "unknown"))))
+def test_a_scope_counts_its_projects_events_alone(
+    history: tuple[int, list[Request]], pattern: str, projects: frozenset[str]
+) -> None:
+    now, requests = history
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        stored(Path(folder), now, requests)
+        oracle = stored(Path(other), now, [one for one in requests if one.project in projects])
+        with reading(Path(folder)) as reader:
+            for interval in COUNTS_INTERVALS:
+                rows = answered(reader, now, pattern, interval, projects)
+                rows_agree(rows, oracle.api_counts(now, pattern, interval))
 
 
 @pytest.mark.parametrize("grain", [1, SECOND, MINUTE, HOUR, DAY])
@@ -171,7 +188,7 @@ def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str, 
     stored(tmp_path, NOW, [Request(HOUR * hours, batch=hours) for hours in range(100)])
     reader = Reader(tmp_path)
     with pytest.raises(QueryTimeout):
-        reader.run(QUERY, {"project": pattern, "interval": "7day"}, NOW, 0)
+        reader.run(QUERY, {"project": pattern, "interval": "7day"}, None, NOW, 0)
     assert len(answered(reader, NOW, pattern, "7day")) == 5
     db = apsw.Connection(str(store_path(tmp_path, 1)), flags=apsw.SQLITE_OPEN_READONLY)
     with pytest.raises(QueryTimeout, match="longer than 0 s"):
