@@ -3,6 +3,7 @@
 import falcon
 from falcon.asgi import App, Request, Response
 
+from api.auth import Gate
 from api.errors import Application, install_errors
 from api.queries import PATHS, Answers, QueryResource
 from api.reader import ControlReader
@@ -13,6 +14,8 @@ from schema.settings import Settings
 
 class Health:
     """Whether the process is alive."""
+
+    needs = None
 
     async def on_get(self, request: Request, response: Response) -> None:
         """Answer 200 as long as requests are served at all."""
@@ -35,8 +38,8 @@ class Lifespan:
 def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     """The API over a data folder. Raises SavedQueryError where an endpoint's file is wrong."""
     answers = Answers(settings.data, clock, settings.query_seconds)
-    resource = QueryResource(load_saved_queries(), answers, ControlReader(settings.data))
-    app: Application = App(middleware=[Lifespan(answers)])
+    resource = QueryResource(load_saved_queries(), answers)
+    app: Application = App(middleware=[Lifespan(answers), Gate(ControlReader(settings.data), clock)])
     install_errors(app)
     for path in PATHS:
         app.add_route(path, resource)

@@ -1,12 +1,54 @@
-"""Who may ask: the API key of a request (specification section 5, contract section 2)."""
+"""Who may ask for what: the API key of a request and its scopes (specification section 5, contract section 2)."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import falcon
-from falcon.asgi import Request
+import msgspec
+from falcon.asgi import Request, Response
 
+from api.parameters import Typed
 from api.reader import ControlReader
-from schema.keys import same_secret, split_key
+from schema.clock import Clock, system_clock
+from schema.keys import NOBODY, same_secret, split_key
+from schema.saved_queries import SavedQuery
 
 _BEARER = "bearer "
+QUERY, INGEST = "query", "ingest"
+"""What a key may be allowed to do. A resource says in `needs` what it takes, QUERY without; None lets everyone in."""
+_scope = msgspec.json.Decoder(frozenset[str]).decode
+
+
+class Caller(NamedTuple):
+    """The key behind a request: its id and name, and its scopes; None means all projects, all endpoints."""
+
+    id: str
+    name: str
+    projects: frozenset[str] | None
+    endpoints: frozenset[str] | None
+    allow: frozenset[str]
+
+
+class Gate:
+    """Middleware: lets a request through to its resource with a key that may use it, named in `context.caller`."""
+
+    def __init__(self, control: ControlReader, clock: Clock) -> None:
+        self._control = control
+        self._clock = clock
+
+    async def process_resource(
+        self, request: Request, response: Response, resource: object, params: Mapping[str, str]
+    ) -> None:
+        """Called by Falcon. Raises HTTPUnauthorized, HTTPForbidden, StoreMissing.
+
+        OPTIONS needs no key: a browser that asks whether it may send one sends none.
+        """
+        needs = getattr(resource, "needs", QUERY)
+        if needs is None or request.method == "OPTIONS":
+            return
+        caller = request.context.caller = authenticate(request, self._control, self._clock)
+        if needs not in caller.allow:
+            raise falcon.HTTPForbidden(description=f"the API key {caller.name} is not allowed to {needs}")
 
 
 def key_text(request: Request) -> str | None:
@@ -18,16 +60,42 @@ def key_text(request: Request) -> str | None:
     return header if header is not None else request.get_param("api_key")
 
 
-def authenticate(request: Request, control: ControlReader) -> str:
-    """The name of the request's key.
+def authenticate(request: Request, control: ControlReader, clock: Clock = system_clock) -> Caller:
+    """The caller whose key a request carries.
 
-    Raises HTTPUnauthorized without a key that is known here, StoreMissing before any was made.
+    Raises HTTPUnauthorized without a key that is known here and in force, StoreMissing before any was made.
     """
     text = key_text(request)
     if not text:
         raise falcon.HTTPUnauthorized(description="no API key: send one as X-API-KEY", challenges=["Bearer"])
-    parts = split_key(text.strip())
-    key = control.key(parts[0]) if parts is not None else None
-    if parts is None or key is None or not same_secret(parts[1], key.hash):
+    identifier, secret = split_key(text.strip()) or ("", "")
+    key = control.key(identifier)
+    if not same_secret(secret, NOBODY if key is None else key.hash) or key is None:
         raise falcon.HTTPUnauthorized(description="the API key is not known here", challenges=["Bearer"])
-    return key.name
+    if key.expires_at is not None and key.expires_at <= clock():
+        raise falcon.HTTPUnauthorized(description="the API key has expired", challenges=["Bearer"])
+    return Caller(identifier, key.name, _all_or(key.projects), _all_or(key.endpoints), _scope(key.allow))
+
+
+def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typed]) -> frozenset[str] | None:
+    """The projects whose events a caller's query may read; None: all.
+
+    With a project scope a `project` of type string has to be in it, one of type pattern is searched in the scope alone,
+    and a query that has no `project` is out of it. Raises HTTPForbidden out of scope.
+    """
+    if caller.endpoints is not None and query.name not in caller.endpoints:
+        raise falcon.HTTPForbidden(description=f"the API key {caller.name} may not ask {query.name}")
+    if caller.projects is None:
+        return None
+    types = {parameter.name: parameter.type for parameter in query.parameters}
+    if types.get("project") == "pattern":
+        return caller.projects
+    project = parameters.get("project")
+    if types.get("project") == "string" and project in caller.projects:
+        return frozenset({str(project)})
+    asked = f"project {project!r}" if "project" in types else f"{query.name}, which is not about one project"
+    raise falcon.HTTPForbidden(description=f"{asked} is out of the scope of the API key {caller.name}")
+
+
+def _all_or(scope: str | None) -> frozenset[str] | None:
+    return None if scope is None else _scope(scope)

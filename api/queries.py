@@ -11,9 +11,9 @@ import falcon
 import msgspec
 from falcon.asgi import Request, Response
 
-from api.auth import authenticate
+from api.auth import Caller, projects_for
 from api.parameters import Typed, typed_parameters
-from api.reader import Answer, ControlReader, Reader
+from api.reader import Answer, Reader
 from schema.clock import Clock
 from schema.saved_queries import SavedQuery
 
@@ -37,19 +37,22 @@ class Answers:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reader")
         self._local = threading.local()
 
-    async def compute(self, query: SavedQuery, parameters: Mapping[str, Typed]) -> bytes:
-        """The body of a query's answer. Raises what `Reader.run` raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._compute, query, parameters)
+    async def compute(
+        self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None
+    ) -> bytes:
+        """The body of a query's answer from the events of `projects`, or of all. Raises what `Reader.run` raises."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._compute, query, parameters, projects)
 
     def close(self) -> None:
         """Let the query in hand finish."""
         self._threads.shutdown()
 
-    def _compute(self, query: SavedQuery, parameters: Mapping[str, Typed]) -> bytes:
+    def _compute(self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None) -> bytes:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data)
-        return body(query, reader.run(query, parameters, None, self._clock(), self._seconds))
+        return body(query, reader.run(query, parameters, projects, self._clock(), self._seconds))
 
 
 def body(query: SavedQuery, answer: Answer) -> bytes:
@@ -65,20 +68,19 @@ def body(query: SavedQuery, answer: Answer) -> bytes:
 class QueryResource:
     """Answers GET for every saved query."""
 
-    def __init__(self, queries: Mapping[str, SavedQuery], answers: Answers, control: ControlReader) -> None:
+    def __init__(self, queries: Mapping[str, SavedQuery], answers: Answers) -> None:
         self._queries = queries
         self._answers = answers
-        self._control = control
 
     async def on_get(self, request: Request, response: Response, endpoint: str) -> None:
         """Answer 200 with the rows, or raise what api.errors turns into an answer."""
-        authenticate(request, self._control)
+        caller: Caller = request.context.caller
         query = self._queries.get(endpoint)
         if query is None:
             names = sorted({query.name for query in self._queries.values()})
             raise falcon.HTTPNotFound(description=f"there is no endpoint {endpoint!r}; there are {', '.join(names)}")
         parameters = typed_parameters(query, _given(request))
-        response.data = await self._answers.compute(query, parameters)
+        response.data = await self._answers.compute(query, parameters, projects_for(caller, query, parameters))
         response.content_type = falcon.MEDIA_JSON
 
     on_head = on_get

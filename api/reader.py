@@ -27,6 +27,7 @@ from schema.timestamps import SECOND, datetime_text
 _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
 _BUSY_MILLISECONDS = 1000
 _APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
+_KEY = "SELECT name, hash, projects, endpoints, allow, expires_at FROM keys WHERE id = ?"
 Value = str | int | float | bytes | None
 
 
@@ -38,10 +39,14 @@ class Answer(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A stored API key: its name and the SHA-256 of its secret."""
+    """A stored API key: name, SHA-256 of its secret, scopes as JSON arrays (None: all), when it expires in µs."""
 
     name: str
     hash: bytes
+    projects: str | None
+    endpoints: str | None
+    allow: str
+    expires_at: int | None
 
 
 class ControlReader:
@@ -58,7 +63,7 @@ class ControlReader:
 
     def key(self, identifier: str) -> Key | None:
         """The key of an id, or None. Raises StoreMissing before any was made."""
-        row = self._connection().execute("SELECT name, hash FROM keys WHERE id = ?", (identifier,)).fetchone()
+        row = self._connection().execute(_KEY, (identifier,)).fetchone()
         return Key(*row) if row is not None else None
 
     def _connection(self) -> apsw.Connection:

@@ -9,6 +9,8 @@ import secrets
 from typing import NamedTuple
 
 _PREFIX = "fr"
+NOBODY = bytes(32)
+"""What a secret is compared with where no key has the id sent: no text is known whose SHA-256 this is."""
 
 
 class NewKey(NamedTuple):

@@ -145,6 +145,16 @@ def _control(db: Database) -> None:
         db.execute(statement)
 
 
+@control_migrations(name="0002_key_scopes")
+def _key_scopes(db: Database) -> None:
+    """`projects` and `endpoints` are JSON arrays, NULL for all; `allow` is one; times are in µs."""
+    for column in (
+        *("projects TEXT", "endpoints TEXT", """allow TEXT NOT NULL DEFAULT '["query"]'"""),
+        *("expires_at INTEGER", "last_used_at INTEGER"),
+    ):
+        db.execute(f"ALTER TABLE keys ADD COLUMN {column}")
+
+
 def migrate(data: Path) -> Path:
     """Make or bring up to date the control database and the current generation's; returns the path of the latter.
 

@@ -58,7 +58,7 @@ def test_answers_are_computed_as_of_the_clock_at_the_time_of_each(tmp_path: Path
     parameters = {"project": "p", "project_tier": None, "iso_timestamp_start": None, "iso_timestamp_end": None}
 
     async def compute() -> list[bytes]:
-        return [await answers.compute(load_saved_queries()["logs.all"], parameters) for _ in range(3)]
+        return [await answers.compute(load_saved_queries()["logs.all"], parameters, None) for _ in range(3)]
 
     first, second, third = asyncio.run(compute())
     assert first == second
@@ -78,7 +78,7 @@ def test_many_answers_at_once_do_not_mix(tmp_path: Path) -> None:
     )
 
     async def compute() -> list[bytes]:
-        return await asyncio.gather(*(answers.compute(slow, {"own": number}) for number in range(20)))
+        return await asyncio.gather(*(answers.compute(slow, {"own": number}, None) for number in range(20)))
 
     assert [json.loads(found) for found in asyncio.run(compute())] == [
         {"result": [{"i": 20_000, "own": number}]} for number in range(20)
@@ -89,14 +89,14 @@ def test_many_answers_at_once_do_not_mix(tmp_path: Path) -> None:
 def test_what_fails_is_raised_to_the_one_who_asked(tmp_path: Path) -> None:
     answers = Answers(tmp_path, lambda: NOW, 0.05)
     with pytest.raises(StoreMissing):
-        asyncio.run(answers.compute(PLAIN, {}))
+        asyncio.run(answers.compute(PLAIN, {}, None))
     fill(tmp_path, [])
     answers.close()
     answers = Answers(tmp_path, lambda: NOW, 0.05)
     endless = query_of("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
     with pytest.raises(QueryTimeout):
-        asyncio.run(answers.compute(endless, {}))
-    assert asyncio.run(answers.compute(PLAIN, {})) == b'{"result":[{"1":1}]}'
+        asyncio.run(answers.compute(endless, {}, None))
+    assert asyncio.run(answers.compute(PLAIN, {}, None)) == b'{"result":[{"1":1}]}'
     answers.close()
 
 

@@ -50,7 +50,7 @@ def test_migrating_makes_both_databases_and_names_the_store(tmp_path: Path) -> N
 def test_migrating_again_changes_nothing(tmp_path: Path) -> None:
     store = migrate(tmp_path)
     run(store, "INSERT INTO counters VALUES ('t', 'n', 5)")
-    run(control_path(tmp_path), "INSERT INTO keys VALUES ('i', 'n', x'00', 1)")
+    run(control_path(tmp_path), "INSERT INTO keys (id, name, hash, created_at) VALUES ('i', 'n', x'00', 1)")
     before = schema_of(store), schema_of(control_path(tmp_path))
     assert (migrate(tmp_path), migrate_control(tmp_path)) == (store, control_path(tmp_path))
     assert (schema_of(store), schema_of(control_path(tmp_path))) == before
