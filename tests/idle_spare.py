@@ -8,6 +8,7 @@ are minutes long, which is why the long form takes hours.
 
 import argparse
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from chaos_tables import Expectation, compare
 from events import Traffic
 from kafka_broker import KafkaBroker
 from oracle import Record
-from service import Service
+from service import Service, wait_for
 
 from schema.tables import store_path
 
@@ -38,7 +39,7 @@ def idle_spare(kafka: KafkaBroker, folder: Path, minutes: float) -> tuple[int, f
     with Service(folder, kafka, *names) as service:
         traffic = Traffic(11, time.time_ns() // 1000, *names)
         workers = [service.start("worker") for _ in range(WORKERS)]
-        service.wait_for_log(workers[0], "reading on from")
+        wait_for("a spare", lambda: len(_busy(service)) < WORKERS)
         until = time.monotonic() + 60 * minutes
         while time.monotonic() < until:
             _write(service, traffic, 2)
@@ -46,7 +47,7 @@ def idle_spare(kafka: KafkaBroker, folder: Path, minutes: float) -> tuple[int, f
             assert not ended, f"a worker has ended: {ended[0][-500:]}"
             time.sleep(EVERY)
         service.wait_until_applied(TAKEOVER_SECONDS)
-        busy = [worker for worker in workers if not service.log(worker).splitlines()[-1].endswith(SPARE)]
+        busy = _busy(service)
         assert 0 < len(busy) < WORKERS, f"{len(busy)} of {WORKERS} workers read"
         for worker in busy:
             worker.send_signal(signal.SIGKILL)
@@ -59,6 +60,10 @@ def idle_spare(kafka: KafkaBroker, folder: Path, minutes: float) -> tuple[int, f
             expectation.feed(Record(*record) for record in kafka.read_all(topic))
         compare(store_path(service.settings.data, 1), expectation, service.ends())
         return WORKERS - len(busy), took
+
+
+def _busy(service: Service) -> list[subprocess.Popen[bytes]]:
+    return [worker for worker in service.processes if not service.log(worker).strip().endswith(SPARE)]
 
 
 def _write(service: Service, traffic: Traffic, count: int) -> None:
