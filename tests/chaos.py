@@ -40,7 +40,7 @@ from schema.tables import store_path
 PARTITIONS = 4
 ROUNDS_ON_ONE_LOG = 3
 DRAIN_SECONDS, CALM_SECONDS = 180.0, 20.0
-TICK_SECONDS, LOOK_SECONDS = 0.03, 0.1
+TICK_SECONDS, LOOK_SECONDS, ENDS_SECONDS = 0.03, 0.1, 0.3
 MOST_AT_ONCE = 3
 KEEP_ALL: dict[str, Any] = {
     setting.name: 36_500 * DAY for setting in fields(Settings) if setting.name.startswith("keep_")
@@ -199,14 +199,17 @@ class Chaos:
             self._tick(stage)
 
     def _drain(self, stage: Stage) -> Mapping[Place, int]:
-        """Wait until all that is in the log has been applied; returns its ends."""
+        """Wait until all that is in the log has been applied; returns its ends.
+
+        The ends are looked up again and again: a transaction's end is told before its markers are in the log.
+        """
         since, ends = time.monotonic(), stage.service.ends()
-        while not stage.service.applied().items() >= ends.items():
-            self._tick(stage)
+        while not (applied := stage.service.applied()).items() >= ends.items():
             if time.monotonic() - since > DRAIN_SECONDS:
-                applied = stage.service.applied()
                 behind = {place: (applied.get(place), end) for place, end in ends.items() if applied.get(place) != end}
                 raise Stall(f"after {DRAIN_SECONDS:.0f} s without faults, (applied, end) of partitions: {behind}")
+            self._let_pass(stage, ENDS_SECONDS)
+            ends = stage.service.ends()
         self.recoveries.forget()
         self.result.drains.append(time.monotonic() - since)
         return ends

@@ -273,9 +273,9 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
-    "SIGKILL of a worker": Fault(kill, 5),
-    "SIGKILL of a worker while it writes": Fault(kill_while_writing, 4),
-    **{f"SIGKILL of a worker {what.removeprefix('die ')}": Fault(_marked(what), 2) for what in DIE},
+    "SIGKILL of a worker": Fault(kill, 9),
+    "SIGKILL of a worker while it writes": Fault(kill_while_writing, 8),
+    **{f"SIGKILL of a worker {what.removeprefix('die ')}": Fault(_marked(what), 3) for what in DIE},
     "SIGTERM of a worker": Fault(terminate, 2),
     "SIGSTOP past the session, SIGCONT": Fault(freeze, 1),
     "SIGSTOP before step 1, SIGCONT": Fault(freeze_with_batch, 2),

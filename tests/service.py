@@ -152,8 +152,9 @@ class Service:
         return {(topic, partition): offset for topic, partition, offset in rows}
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """The end of each partition's log by topic and partition, markers of transactions included."""
-        client = Consumer({"bootstrap.servers": self.kafka.bootstrap, "group.id": "ends", "log_level": 0})
+        """The end of each partition's log by topic and partition, open transactions and all markers included."""
+        settings = {"bootstrap.servers": self.kafka.bootstrap, "group.id": "ends", "log_level": 0}
+        client = Consumer({**settings, "isolation.level": "read_uncommitted"})
         try:
             topics = client.list_topics(timeout=PATIENCE).topics
             partitions = [(name, number) for name in (self.edge, self.functions) for number in topics[name].partitions]
