@@ -5,6 +5,7 @@ from falcon.asgi import App, Request, Response
 
 from api.auth import Gate
 from api.errors import Application, install_errors
+from api.metrics import Metrics
 from api.queries import PATHS, Answers, QueryResource
 from api.reader import ControlReader
 from schema.clock import Clock, system_clock
@@ -44,6 +45,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     for path in PATHS:
         app.add_route(path, resource)
     app.add_route("/health", Health())
+    app.add_route("/metrics", Metrics(settings.data, clock))
     app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names
     return app
 

@@ -66,9 +66,15 @@ class ControlReader:
         row = self._connection().execute(_KEY, (identifier,)).fetchone()
         return Key(*row) if row is not None else None
 
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
     def _connection(self) -> apsw.Connection:
         if self._db is None:
-            self._db = _open(self._path, control_migrations)
+            self._db = open_database(self._path, control_migrations)
         return self._db
 
 
@@ -129,7 +135,7 @@ class Reader:
                 self._db.close(True)  # its table functions hold it, and it the file
                 self._db = None
             path = store_path(self._data, generation)
-            self._db, self._generation = _open(path, store_migrations), generation
+            self._db, self._generation = open_database(path, store_migrations), generation
             self._trained.clear()
             self._register(self._db)
         return self._db
@@ -184,7 +190,7 @@ def _table(db: apsw.Connection, name: str, rows: Any, columns: tuple[str, ...]) 
     apsw.ext.make_virtual_module(db, name, rows, eponymous_only=True)
 
 
-def _open(path: Path, migrations: Migrations) -> apsw.Connection:
+def open_database(path: Path, migrations: Migrations) -> apsw.Connection:
     """Open a database for reading only.
 
     Raises StoreMissing before a worker has made it, StoreTooNew where a newer version has.

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from schema.clock import system_clock
 from schema.errors import LogError, StoreMissing
 from schema.settings import EMBEDDED, Settings
-from schema.tables import control_path, current_generation, store_path
+from schema.tables import LIVE_POSITIONS, control_path, current_generation, store_path
 from schema.timestamps import SECOND, datetime_text
 from streams.rebuild import LogReader
 
@@ -99,11 +99,9 @@ def show_status(status: Status, as_json: bool) -> None:
     click.echo(f"kept from: {kept or 'the beginning'}")
 
 
-_POSITIONS = """
-SELECT log, topic, partition, next_offset, end_offset, last_timestamp, gaps, applied_at
-FROM positions JOIN (SELECT topic, log, max(applied_at) FROM positions GROUP BY topic) USING (topic, log)
-ORDER BY topic, partition
-"""
+_POSITIONS = f"""
+SELECT log, topic, partition, next_offset, end_offset, last_timestamp, gaps, applied_at FROM ({LIVE_POSITIONS})
+"""  # noqa: S608  # a query of our own
 
 
 def _partition(row: tuple[Any, ...], ends: dict[tuple[str, int], int], now: int) -> PartitionStatus:

@@ -20,6 +20,12 @@ INVOCATION_GRAINS = (SECOND_GRAIN, MINUTE_GRAIN, HOUR_GRAIN, DAY_GRAIN)
 ORIGIN_GRAINS = (MINUTE_GRAIN, HOUR_GRAIN, DAY_GRAIN)
 """Bucket sizes of `origin_hits`, in seconds."""
 
+LIVE_POSITIONS = """
+SELECT * FROM positions JOIN (SELECT topic, log, max(applied_at) FROM positions GROUP BY topic) USING (topic, log)
+ORDER BY topic, partition
+"""
+"""The positions in the newest log of each topic: those before a topic was created anew are left out."""
+
 store_migrations = Migrations("freshet-store")
 control_migrations = Migrations("freshet-control")
 

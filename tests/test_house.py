@@ -114,5 +114,5 @@ def test_only_the_product_and_the_standard_library_or_a_declared_dependency_is_i
     distributions = packages_distributions()
     for path in PRODUCT:
         for package in packages(path) - OURS - sys.stdlib_module_names:
-            names = {name.lower() for name in distributions.get(package, [package])}
+            names = {name.lower().replace("_", "-") for name in distributions.get(package, [package])}
             assert names & (declared | {"mode-streaming"}), f"{path} imports {package}"

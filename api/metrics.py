@@ -1,0 +1,117 @@
+"""`GET /metrics`: how the stream stands, in Prometheus' text form, as the current generation's store says it.
+
+It needs no key, and names no project. Every process of the API answers the same: all of it is read from the store.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+from falcon.asgi import Request, Response
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from api.reader import ControlReader, open_database
+from schema.clock import Clock
+from schema.tables import LIVE_POSITIONS, store_migrations, store_path
+from schema.timestamps import SECOND
+
+_PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+_PLACE = ("topic", "partition")
+
+
+class Metrics:
+    """Answers GET from a store opened for each scrape."""
+
+    needs = None  # no key
+
+    def __init__(self, data: Path, clock: Clock) -> None:
+        self._data, self._clock = data, clock
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        """Answer 200 with all metrics. Raises StoreMissing before the first worker has run."""
+        response.data = await asyncio.to_thread(self._scrape)
+        response.content_type = _PLAIN
+
+    on_head = on_get
+
+    def _scrape(self) -> bytes:
+        with closing(ControlReader(self._data)) as control:
+            generation = control.generation()
+        path = store_path(self._data, generation)
+        with closing(open_database(path, store_migrations)) as db:
+            registry = CollectorRegistry()
+            registry.register(StoreCollector(db, generation, path.stat().st_size, self._clock()))
+            return generate_latest(registry)
+
+
+class StoreCollector(Collector):
+    """The metrics of one store as of `now` (µs); `size` is its file's, in bytes."""
+
+    def __init__(self, db: apsw.Connection, generation: int, size: int, now: int) -> None:
+        self._db, self._generation, self._size, self._now = db, generation, size, now
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, from one state of the store."""
+        self._db.execute("BEGIN")
+        yield GaugeMetricFamily("freshet_generation", "The generation that answers", self._generation)
+        yield GaugeMetricFamily("freshet_store_bytes", "Size of its database", self._size)
+        yield from self._partitions()
+        yield from self._counters()
+        horizon = GaugeMetricFamily(
+            "freshet_horizon_timestamp_seconds", "What is older has expired", labels=("table", "grain")
+        )
+        for kind, grain, micros in self._db.execute("SELECT kind, grain, horizon FROM horizons"):
+            horizon.add_metric((kind, str(grain)), micros / SECOND)
+        yield horizon
+
+    def _partitions(self) -> Iterator[Metric]:
+        position = GaugeMetricFamily("freshet_position_offset", "The next offset to apply", labels=_PLACE)
+        end = GaugeMetricFamily("freshet_log_end_offset", "The log's end as a worker last saw it", labels=_PLACE)
+        lag = GaugeMetricFamily("freshet_lag_messages", "Offsets not applied yet", labels=_PLACE)
+        behind = GaugeMetricFamily("freshet_lag_seconds", "Age of the last record applied, 0 at the end", labels=_PLACE)
+        commit = GaugeMetricFamily("freshet_last_commit_timestamp_seconds", "When a batch was applied", labels=_PLACE)
+        gaps = CounterMetricFamily("freshet_gaps", "Times that a log was cut past the position", labels=_PLACE)
+        lost = CounterMetricFamily("freshet_gap_offsets", "Offsets that the log lost by that", labels=_PLACE)
+        for topic, partition, next_offset, end_offset, last, noted, applied_at in self._db.execute(_PARTITIONS):
+            place = topic, str(partition)
+            cuts = json.loads(noted)
+            since = last * 1000 if last else applied_at
+            position.add_metric(place, next_offset)
+            end.add_metric(place, end_offset)
+            lag.add_metric(place, max(0, end_offset - next_offset))
+            behind.add_metric(place, max(0, self._now - since) / SECOND if end_offset > next_offset else 0)
+            commit.add_metric(place, applied_at / SECOND)
+            gaps.add_metric(place, len(cuts))
+            lost.add_metric(place, sum(stop - start for start, stop, _ in cuts))
+        yield from (position, end, lag, behind, commit, gaps, lost)
+
+    def _counters(self) -> Iterator[Metric]:
+        families = {
+            prefix: CounterMetricFamily(f"freshet_{name}", text, labels=("topic", label) if label else ("topic",))
+            for prefix, (name, label, text) in _COUNTERS.items()
+        }
+        for topic, name, count in self._db.execute("SELECT topic, name, count FROM counters"):
+            prefix, _, rest = name.partition(".")
+            family = families[prefix if prefix in _COUNTERS else ""]
+            family.add_metric((topic, rest or name) if prefix not in _UNLABELLED else (topic,), count)
+        yield from families.values()
+
+
+_COUNTERS = {
+    "messages": ("messages", "", "Records applied"),
+    "events": ("events", "", "Events in them"),
+    "reject": ("rejects", "reason", "Elements that were not taken"),
+    "unreadable": ("unreadable_fields", "field", "Fields of events that counted as absent"),
+    "expired": ("expired", "table", "Parts of events that came too late for a table"),
+    "": ("skipped", "reason", "Messages and elements that mean nothing"),
+}
+"""By the first part of a counter's name: a metric, what the rest of the name is to it, and its help."""
+_UNLABELLED = frozenset(name for name, (_, label, _) in _COUNTERS.items() if not label)
+_PARTITIONS = f"""
+SELECT topic, partition, next_offset, end_offset, last_timestamp, gaps, applied_at FROM ({LIVE_POSITIONS})
+"""  # noqa: S608  # a query of our own
