@@ -4,10 +4,12 @@ A thread of its own looks at the worker once a second, because what is stuck may
 detector compares two different clocks and never fires (docs/decisions/0003-batched-transport.md).
 """
 
+import asyncio
 import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,21 +24,30 @@ _STOP_SECONDS = 8.0  # for leaving the group: less than any supervisor waits
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What can be seen of a worker: times in seconds of a monotonic clock, lag in messages of its partitions."""
+    """What can be seen of a worker: times in seconds of a monotonic clock, lag in messages of its partitions.
+
+    `last_turn` is when its event loop last took a turn.
+    """
 
     rebalancing: bool
     flowing: bool
+    assigned: bool
+    last_turn: float
     last_fetch: float
     last_progress: float
     lag: int
 
 
 class Watch:
-    """Judges sightings. A healthy idle worker fetches about once a second and has no lag."""
+    """Judges sightings.
+
+    A healthy worker that has nothing to do fetches about once a second and has no lag. One to which no partition is
+    assigned does not fetch at all: it stands by, for as long as it takes, and only its event loop can be seen to live.
+    """
 
     def __init__(self, patience: float, now: float) -> None:
         self._patience = patience
-        self._last_settled = self._last_unsettled = self._caught_up = now
+        self._last_settled = self._last_unsettled = self._last_unassigned = self._caught_up = now
 
     def judge(self, seen: Sighting, now: float) -> str | None:
         """Why the worker is stuck, if it has been so for longer than `patience` seconds."""
@@ -46,10 +57,14 @@ class Watch:
             self._last_settled = now
         if seen.lag == 0:
             self._caught_up = now
+        if not seen.assigned:
+            self._last_unassigned = now
+        if now - seen.last_turn > self._patience:
+            return f"its event loop has stood still for {now - seen.last_turn:.0f} s"
         if now - self._last_settled > self._patience:
             state = "starting or rebalancing" if seen.rebalancing else "holding its flow back"
             return f"it has been {state} for {now - self._last_settled:.0f} s"
-        silent = now - max(seen.last_fetch, self._last_unsettled)
+        silent = now - max(seen.last_fetch, self._last_unsettled, self._last_unassigned)
         if silent > self._patience:
             return f"it has not fetched for {silent:.0f} s"
         stalled = now - max(seen.last_progress, self._caught_up, self._last_unsettled)
@@ -58,13 +73,31 @@ class Watch:
         return None
 
 
-def sighting(app: FreshetApp) -> Sighting:
+class Pulse:
+    """Feels whether a worker's event loop takes turns."""
+
+    def __init__(self) -> None:
+        self.last_turn = time.monotonic()
+
+    def feel(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ask a loop for a sign of life; safe from any thread."""
+        with suppress(RuntimeError):  # it has been closed: the worker is about to end
+            loop.call_soon_threadsafe(self._beat)
+
+    def _beat(self) -> None:
+        self.last_turn = time.monotonic()
+
+
+def sighting(app: FreshetApp, last_turn: float) -> Sighting:
     """A look at a running worker; safe from any thread. One that has not started yet counts as rebalancing."""
+    ingest = app.ingest
     if not app.started:
-        return Sighting(True, False, app.ingest.last_fetch, app.ingest.last_progress, 0)
-    ingest, consumer = app.ingest, cast(Consumer, app.consumer)
-    lag = sum(max(0, ingest.ends.get(tp, 0) - ingest.applied.get(tp, 0)) for tp in consumer.assignment())
-    return Sighting(app.rebalancing, consumer.flow_active, ingest.last_fetch, ingest.last_progress, lag)
+        return Sighting(True, False, False, last_turn, ingest.last_fetch, ingest.last_progress, 0)
+    consumer = cast(Consumer, app.consumer)
+    assignment = consumer.assignment()
+    lag = sum(max(0, ingest.ends.get(tp, 0) - ingest.applied.get(tp, 0)) for tp in assignment)
+    flowing, assigned = consumer.flow_active, bool(assignment)
+    return Sighting(app.rebalancing, flowing, assigned, last_turn, ingest.last_fetch, ingest.last_progress, lag)
 
 
 def watch(app: FreshetApp, patience: float) -> None:
@@ -73,7 +106,7 @@ def watch(app: FreshetApp, patience: float) -> None:
 
 
 def _look(app: FreshetApp, patience: float) -> None:
-    judge = Watch(patience, time.monotonic()).judge
+    judge, pulse = Watch(patience, time.monotonic()).judge, Pulse()
     running_at = time.monotonic()
     while True:
         time.sleep(_LOOK_EVERY)
@@ -83,7 +116,11 @@ def _look(app: FreshetApp, patience: float) -> None:
             log.warning("the broker does not let this worker go; it ends without: what it has applied is stored")
             logging.shutdown()
             os._exit(0)
-        why = judge(sighting(app), time.monotonic())
+        if app.started:
+            pulse.feel(app.loop)
+        else:
+            pulse.last_turn = time.monotonic()
+        why = judge(sighting(app, pulse.last_turn), time.monotonic())
         if why is not None:
             log.critical("this worker is stuck: %s. It ends now; its supervisor is to start another", why)
             logging.shutdown()

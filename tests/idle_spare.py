@@ -28,7 +28,7 @@ TAKEOVER_SECONDS = 60.0
 SPARE = "it stands by as a spare"
 
 
-def idle_spare(kafka: KafkaBroker, folder: Path, minutes: float) -> tuple[int, float]:
+def idle_spare(kafka: KafkaBroker, folder: Path, minutes: float, stuck_seconds: float) -> tuple[int, float]:
     """How many workers were idle, and the seconds until one had applied what came after the others were killed.
 
     Raises AssertionError where a worker has ended, none takes over, or a table is not what the log says.
@@ -38,7 +38,7 @@ def idle_spare(kafka: KafkaBroker, folder: Path, minutes: float) -> tuple[int, f
         kafka.create_topic(topic, 1)
     with Service(folder, kafka, *names) as service:
         traffic = Traffic(11, time.time_ns() // 1000, *names)
-        workers = [service.start("worker") for _ in range(WORKERS)]
+        workers = [service.start("worker", stuck_seconds=stuck_seconds) for _ in range(WORKERS)]
         wait_for("a spare", lambda: len(_busy(service)) < WORKERS)
         until = time.monotonic() + 60 * minutes
         while time.monotonic() < until:
@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=120)
     minutes = parser.parse_args().minutes
     with tempfile.TemporaryDirectory(prefix="freshet-spare-") as folder, KafkaBroker(Path(folder) / "kafka") as kafka:
-        idle, took = idle_spare(kafka, Path(folder), minutes)
+        idle, took = idle_spare(kafka, Path(folder), minutes, stuck_seconds=120)
     sys.stdout.write(
         f"{idle} of {WORKERS} workers idle for {minutes:g} min; all was applied {took:.1f} s after a kill\n"
     )

@@ -46,7 +46,7 @@ def never_seek(app: FreshetApp) -> None:
 
 
 STATES: dict[str, tuple[Callable[[FreshetApp], None], str]] = {
-    "loop blocked": (block_loop, "it has not fetched for"),
+    "loop blocked": (block_loop, "its event loop has stood still for"),
     "flow held back": (hold_flow, "it has been holding its flow back for"),
     "no fetch": (never_fetch, "it has not fetched for"),
     "nothing applied": (never_apply, "behind and has applied nothing for"),

@@ -45,5 +45,5 @@ def test_the_watchdog_ends_a_worker_in_every_dead_state(kafka: KafkaBroker, topi
 
 def test_an_idle_spare_takes_over(tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / "kafka") as kafka:
-        idle, _ = idle_spare(kafka, tmp_path, minutes=0.2)
+        idle, _ = idle_spare(kafka, tmp_path, minutes=0.5, stuck_seconds=15)
     assert idle

@@ -12,7 +12,7 @@ START = 1000.0
 
 def idle(now: float) -> Sighting:
     """A worker without lag that has just fetched, and has applied nothing since its start."""
-    return Sighting(rebalancing=False, flowing=True, last_fetch=now, last_progress=START, lag=0)
+    return Sighting(False, True, assigned=True, last_turn=now, last_fetch=now, last_progress=START, lag=0)
 
 
 def busy(now: float) -> Sighting:
@@ -46,9 +46,9 @@ def test_a_worker_that_lags_and_applies_nothing_is_stuck(watch: Watch) -> None:
     stalled = replace(busy(START + 299), lag=17)
     for second in range(300, 420):
         now = START + second
-        assert watch.judge(replace(stalled, last_fetch=now), now) is None
+        assert watch.judge(replace(stalled, last_fetch=now, last_turn=now), now) is None
     now = START + 420
-    why = watch.judge(replace(stalled, last_fetch=now), now)
+    why = watch.judge(replace(stalled, last_fetch=now, last_turn=now), now)
     assert why == "it lags 17 messages behind and has applied nothing for 121 s"
 
 
@@ -63,8 +63,28 @@ def test_a_worker_that_stops_fetching_is_stuck(watch: Watch, lag: int) -> None:
         assert watch.judge(idle(START + second), START + second) is None
     silent = replace(idle(START + 299), lag=lag)
     for second in range(300, 420):
-        assert watch.judge(silent, START + second) is None
-    assert watch.judge(silent, START + 420) == "it has not fetched for 121 s"
+        assert watch.judge(replace(silent, last_turn=START + second), START + second) is None
+    assert watch.judge(replace(silent, last_turn=START + 420), START + 420) == "it has not fetched for 121 s"
+
+
+def test_a_spare_to_which_nothing_is_assigned_stands_by_for_ever_and_then_has_all_the_patience(watch: Watch) -> None:
+    spare = replace(idle(START), assigned=False)
+    for second in range(100_000):
+        assert watch.judge(replace(spare, last_turn=START + second), START + second) is None
+    late = START + 100_000
+    for second in range(120):
+        assert watch.judge(replace(spare, assigned=True, last_turn=late + second), late + second) is None
+    assert (
+        watch.judge(replace(spare, assigned=True, last_turn=late + 120), late + 120) == "it has not fetched for 121 s"
+    )
+
+
+@pytest.mark.parametrize("assigned", [True, False])
+def test_a_worker_whose_event_loop_stands_still_is_stuck(watch: Watch, assigned: bool) -> None:
+    for second in range(121):
+        assert watch.judge(replace(idle(START), assigned=assigned), START + second) is None
+    why = watch.judge(replace(idle(START), assigned=assigned), START + 121)
+    assert why == "its event loop has stood still for 121 s"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +100,7 @@ def test_a_worker_that_does_not_come_out_of_a_state_is_stuck(watch: Watch, state
 
 
 def test_a_worker_that_never_started_is_stuck(watch: Watch) -> None:
-    never = Sighting(rebalancing=True, flowing=False, last_fetch=START, last_progress=START, lag=0)
+    never = Sighting(True, False, assigned=False, last_turn=START, last_fetch=START, last_progress=START, lag=0)
     assert watch.judge(never, START + PATIENCE) is None
     assert watch.judge(never, START + PATIENCE + 1) is not None
 
@@ -90,11 +110,11 @@ def test_after_a_long_rebalance_a_worker_has_all_the_patience_to_fetch_and_to_ap
     for second in range(100):
         assert watch.judge(replace(before, rebalancing=True), START + second) is None
     for second in range(100, 200):
-        assert watch.judge(before, START + second) is None
+        assert watch.judge(replace(before, last_turn=START + second), START + second) is None
     assert watch.judge(busy(START + 200), START + 200) is None
     for second in range(200, 320):
-        assert watch.judge(busy(START + 200), START + second) is None
-    assert watch.judge(busy(START + 200), START + 321) is not None
+        assert watch.judge(replace(busy(START + 200), last_turn=START + second), START + second) is None
+    assert watch.judge(replace(busy(START + 200), last_turn=START + 321), START + 321) is not None
 
 
 def test_short_rebalances_are_no_state_to_come_out_of(watch: Watch) -> None:
