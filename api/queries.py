@@ -56,13 +56,20 @@ class Answers:
 
 
 def body(query: SavedQuery, answer: Answer) -> bytes:
-    """The answer's JSON: `{"result": [{column: value, …}, …]}`; columns of JSON text go in as they are."""
+    """The answer's JSON: `{"result": [{column: value, …}, …]}`; columns of JSON text go in as they are.
+
+    Where the query has a column that says how the answer goes on, that becomes `next` beside the result.
+    """
     rows: list[dict[str, Any]] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
     for row in rows:
         for column in query.json_columns:
             if row[column] is not None:
                 row[column] = msgspec.Raw(row[column])
-    return _encode({"result": rows})
+    if query.next_column is None:
+        return _encode({"result": rows})
+    following = [row.pop(query.next_column) for row in rows]
+    last = following[-1] if following else None
+    return _encode({"result": rows if last is None else rows[:-1], "next": last})
 
 
 class QueryResource:

@@ -4,25 +4,23 @@ A `Reader` belongs to one thread. It opens the current generation's database wit
 follows the generation when it changes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import apsw
-import apsw.ext
 from sqlite_utils.migrations import Migrations
 
 from api.deadline import Deadline
+from api.functions import let_only_read, register_functions, register_table
+from api.matching_entries import Filters, matching_entries
 from api.recent_entries import recent_entries
 from api.request_counts import request_counts
-from schema import histogram
 from schema.blocks import NO_DICTIONARY, Decompressor
 from schema.errors import StoreMissing
-from schema.intervals import USAGE_INTERVALS, invocation_interval, invocation_window_start, tier_retention
 from schema.saved_queries import SavedQuery
 from schema.tables import control_migrations, control_path, require_known, store_migrations, store_path
-from schema.timestamps import SECOND, datetime_text
 
 _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
 _BUSY_MILLISECONDS = 1000
@@ -137,12 +135,12 @@ class Reader:
             path = store_path(self._data, generation)
             self._db, self._generation = open_database(path, store_migrations), generation
             self._trained.clear()
-            self._register(self._db)
+            self.register(self._db)
         return self._db
 
-    def _register(self, db: apsw.Connection) -> None:
-        for name, function, arguments in _FUNCTIONS:
-            db.create_scalar_function(name, function, arguments, deterministic=True)
+    def register(self, db: apsw.Connection) -> None:
+        """Give a connection all that saved queries may call, and let it do nothing but read."""
+        register_functions(db)
 
         def entries(project: str, after: int, until: int | None, limit: int) -> Iterator[tuple[Value, ...]]:
             return recent_entries(db, self._decompress_entries, self._deadline, project, after, until, limit)
@@ -150,8 +148,26 @@ class Reader:
         def requests(pattern: str, since: int, grain: int) -> Iterator[tuple[Value, ...]]:
             return request_counts(db, self._plain.decompress, self._deadline, pattern, since, grain, self._projects)
 
-        _table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
-        _table(db, "request_counts", requests, ("bucket", "families", "hits"))
+        def matching(
+            project: str,
+            after: int,
+            until: int | None,
+            cursor: str | None,
+            limit: int,
+            min_status: int | None,
+            max_status: int | None,
+            method: str | None,
+            path: str | None,
+            text: str | None,
+        ) -> Iterator[tuple[Value, ...]]:
+            filters = Filters(min_status, max_status, method, path, text)
+            place = (project, after, until, cursor, limit)
+            return matching_entries(db, self._decompress_entries, self._deadline, *place, filters)
+
+        register_table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
+        register_table(db, "request_counts", requests, ("bucket", "families", "hits"))
+        register_table(db, "matching_entries", matching, ("id", "timestamp", "event_message", "metadata", "next"))
+        let_only_read(db, "recent_entries", "request_counts", "matching_entries")
 
     def _decompress_entries(self, dictionary: int, payload: bytes) -> bytes:
         if dictionary == NO_DICTIONARY:
@@ -161,33 +177,6 @@ class Reader:
             content: bytes = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).get
             self._trained[dictionary] = Decompressor(content)
         return self._trained[dictionary].decompress(payload)
-
-
-def _milliseconds(micros: int | None) -> int | float | None:
-    """A duration in µs as milliseconds: an integer where it is whole."""
-    if micros is None:
-        return None
-    return micros // 1000 if micros % 1000 == 0 else micros / 1000
-
-
-_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
-    ("milliseconds", _milliseconds, 1),
-    ("percentile", histogram.percentile, 4),
-    ("invocation_grain", lambda word: invocation_interval(word).grain // SECOND, 1),
-    ("invocation_window_start", invocation_window_start, 2),
-    ("tier_retention", tier_retention, 1),
-    ("usage_span", lambda word: USAGE_INTERVALS[word].span, 1),
-    ("usage_grain", lambda word: USAGE_INTERVALS[word].grain // SECOND, 1),
-    ("datetime_text", datetime_text, 1),
-)
-"""The functions that saved queries may call: name, function, number of arguments."""
-
-
-def _table(db: apsw.Connection, name: str, rows: Any, columns: tuple[str, ...]) -> None:
-    """Make a Python generator a table-valued function."""
-    rows.columns = columns
-    rows.column_access = apsw.ext.VTColumnAccess.By_Index
-    apsw.ext.make_virtual_module(db, name, rows, eponymous_only=True)
 
 
 def open_database(path: Path, migrations: Migrations) -> apsw.Connection:

@@ -78,9 +78,11 @@ def worker(with_parent: bool) -> None:
 def api(with_parent: bool) -> None:
     """Run the API: from the tables to answers over HTTP."""
     from api.app import create_app
+    from api.endpoints import load_endpoints
     from api.server import run_server
 
     settings = _child(load_settings(), with_parent)
+    load_endpoints(settings)  # what is wrong with one ends it here, not in the server's processes
     run_server(settings, lambda: create_app(settings))
 
 

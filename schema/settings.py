@@ -109,6 +109,7 @@ class Settings:
     log_id: str = _setting("", str, "the identity of the log; empty: the Kafka cluster's own id")
     session_seconds: int = _setting(10, _count, "after how long a silent worker's partitions go to another")
     stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
+    endpoints: str = _setting("", str, "the folder of one's own endpoints; empty: `endpoints` in the data folder")
     api_workers: int = _setting(1, _count, "the API's processes")
     query_seconds: int = _setting(10, _count, "the time limit of a query")
     keep_seconds: int = _setting(15 * MINUTE, _duration(6 * MINUTE), "how long statistics by second are kept")
@@ -135,6 +136,11 @@ class Settings:
             (URLS, NO_GRAIN): self.keep_urls,
             (ENTRIES, NO_GRAIN): self.keep_entries,
         }
+
+    @property
+    def endpoint_folder(self) -> Path:
+        """The folder of one's own endpoints, which need not be there."""
+        return Path(self.endpoints).expanduser() if self.endpoints else self.data / "endpoints"
 
     @property
     def bootstrap(self) -> list[str]:

@@ -206,6 +206,14 @@ def require_known(path: Path, migrations: Migrations, applied: Collection[str]) 
         )
 
 
+def store_statements() -> list[str]:
+    """The SQL that makes the tables and indexes of a generation's database."""
+    db = Database(memory=True)
+    store_migrations.apply(db)
+    made = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' ORDER BY rowid"
+    return [sql for (sql,) in db.execute(made)]
+
+
 def _apply(path: Path, migrations: Migrations) -> None:
     with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as connection:
         connection.execute("PRAGMA page_size = 8192")

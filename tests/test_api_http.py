@@ -294,7 +294,6 @@ def test_what_is_nowhere_is_a_404(filled: Filled) -> None:
         "/",
         "/nowhere",
         "/api",
-        "/api/endpoints",
         "/api/endpoints/",
         "/api/endpoints/logs.all/",
         "http://x/",

@@ -15,7 +15,7 @@ from schema.errors import QueryTimeout, StoreMissing
 from schema.saved_queries import load_saved_queries
 
 PLAIN = query_of("SELECT 1")
-WITH_JSON = query_of("SELECT 1", json="metadata more")
+WITH_JSON = query_of("-- column: more json or null\nSELECT 1", column="metadata json or null")
 
 
 def test_the_rows_stand_in_a_result_alone() -> None:
