@@ -54,10 +54,14 @@ def entries(draw: st.DrawFn) -> list[Record]:
     for age in ages * draw(st.integers(1, 12)):
         request, status = chance.choice(REQUESTS), chance.choice(STATUSES)
         metadata: Any = {"request": {**request, "method": chance.choice(METHODS)}, "response": {"status_code": status}}
-        metadata = chance.choice((metadata, metadata, [{name: [value] for name, value in metadata.items()}], None, [{}]))
+        metadata = chance.choice(
+            (metadata, metadata, [{name: [value] for name, value in metadata.items()}], None, [{}])
+        )
         event = {"timestamp": NOW - age, "project": chance.choice("pppq"), "metadata": metadata}
         event |= {"id": chance.choice(IDS), "event_message": chance.choice(MESSAGES)}
-        records.append(Record("edge", 0, len(records), 0, json.dumps(event, ensure_ascii=chance.random() < 0.5).encode()))
+        records.append(
+            Record("edge", 0, len(records), 0, json.dumps(event, ensure_ascii=chance.random() < 0.5).encode())
+        )
         if chance.random() < 0.3:
             last = records[-1]
             records.append(Record("edge", 0, len(records), 0, last.value))
