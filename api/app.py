@@ -7,6 +7,7 @@ from api.auth import Gate
 from api.endpoints import EndpointsResource, load_endpoints
 from api.errors import Application, install_errors
 from api.metrics import Metrics
+from api.openapi import OpenApiResource
 from api.queries import PATHS, Answers, QueryResource
 from api.reader import ControlReader
 from schema.clock import Clock, system_clock
@@ -39,13 +40,14 @@ class Lifespan:
 def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     """The API over a data folder. Raises SavedQueryError where an endpoint's file is wrong."""
     answers = Answers(settings.data, clock, settings.query_seconds)
-    queries = load_endpoints(settings)
+    queries, control = load_endpoints(settings), ControlReader(settings.data)
     resource = QueryResource(queries, answers)
-    app: Application = App(middleware=[Lifespan(answers), Gate(ControlReader(settings.data), clock)])
+    app: Application = App(middleware=[Lifespan(answers), Gate(control, clock)])
     install_errors(app)
     for path in PATHS:
         app.add_route(path, resource)
     app.add_route("/api/endpoints", EndpointsResource(queries))
+    app.add_route("/openapi.json", OpenApiResource(queries, control, clock))
     app.add_route("/health", Health())
     app.add_route("/metrics", Metrics(settings.data, clock))
     app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names

@@ -96,7 +96,7 @@ def matching_entries(
     rows = [row for row in rows if row.timestamp > seen_to]
     for row in rows[:limit]:
         yield row.id, row.timestamp, row.event_message, row.metadata, None
-    if len(rows) > limit or (len(rows) == limit and seen_to > after):
+    if len(rows) > limit:
         yield None, None, None, None, str(_behind(rows[:limit], start))
     elif seen_to > after:
         yield None, None, None, None, str(Cursor(seen_to, 0, None))
