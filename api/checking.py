@@ -15,7 +15,7 @@ from schema.resources import Parameter, SavedQuery
 from schema.tables import store_statements
 
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_LAST_WORD = re.compile(r"[\w.>-]+\W*\Z")
+_WORD = re.compile(r"\w{2,}")
 _EXAMPLES: dict[str, Value] = {"string": "x", "timestamp": 0, "pattern": "x", "cursor": "0"}
 _NOW = 1 << 50
 
@@ -95,14 +95,13 @@ def _example(parameter: Parameter) -> Value:
 def _fail(query: SavedQuery, why: str, place: int = -1, *, in_bytes: bool = True) -> NoReturn:
     """Raise the error with the line of a place in the SQL.
 
-    Where SQLite tells no place, that of the last word of its message counts, else the statement's first line.
+    Where SQLite tells no place, that of the last word of its message that is in the statement counts, else its start.
     """
     text = query.sql.encode()[:place].decode(errors="ignore") if in_bytes else query.sql[:place]
     if place < 0:
-        statement = _start_of_statement(query.sql)
-        word = _LAST_WORD.search(why)
-        at = query.sql.find(word[0].strip("'\""), statement) if word is not None else -1
-        text = query.sql[: at if at >= 0 else statement]
+        start = _start_of_statement(query.sql)
+        words = (re.search(rf"\b{word}\b", query.sql[start:]) for word in reversed(_WORD.findall(why)))
+        text = query.sql[: start + next((word.start() for word in words if word is not None), 0)]
     raise SavedQueryError(f"{query.path}:{text.count(chr(10)) + 1}: {why}")
 
 

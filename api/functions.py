@@ -12,8 +12,8 @@ from schema.timestamps import SECOND, datetime_text
 
 _LONGEST_VALUE = 64 << 20  # bytes; a record has 16 MiB at most
 _TABLE_FUNCTIONS = frozenset(("json_each", "json_tree"))
-_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-_HARMLESS = """
+_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%sqlite%'"
+_NAMES = """
 -> ->> abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling char coalesce concat concat_ws cos cosh count
 cume_dist current_date current_time current_timestamp date datetime degrees dense_rank exp first_value floor format
 glob group_concat hex if ifnull iif instr json json_array json_array_insert json_array_length json_error_position
@@ -24,6 +24,8 @@ percentile_cont percentile_disc pi pow power printf quote radians random rank re
 sin sinh sqrt strftime string_agg substr substring sum tan tanh time timediff total trim trunc typeof unhex unicode
 unistr unistr_quote unixepoch unlikely upper
 """
+HARMLESS = frozenset(_NAMES.split())
+"""SQLite's functions that neither look beyond the query's data nor make large values out of nothing."""
 
 
 def milliseconds(micros: int | None) -> int | float | None:
@@ -68,7 +70,7 @@ def register_table(db: apsw.Connection, name: str, rows: Any, columns: tuple[str
 def let_only_read(db: apsw.Connection, *table_functions: str) -> None:
     """Have a connection refuse all but reading its tables and calling these functions and SQLite's harmless ones."""
     tables = {name for (name,) in db.execute(_TABLES)} | _TABLE_FUNCTIONS | {*table_functions}
-    functions = {*_HARMLESS.split()} | {name for name, _, _ in SCALARS} | {"merged_histogram"}
+    functions = HARMLESS | {name for name, _, _ in SCALARS} | {"merged_histogram"}
 
     def authorize(action: int, first: str | None, second: str | None, database: str | None, _: str | None) -> int:
         if action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE, apsw.SQLITE_TRANSACTION):

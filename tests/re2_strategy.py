@@ -1,4 +1,4 @@
-"""Schemathesis loads this for the strings that an OpenAPI description gives the format `re2`: patterns that RE2 takes."""
+"""Schemathesis loads this: what strings of the format `re2` in an OpenAPI description are. Patterns that RE2 takes."""
 
 import re2
 import schemathesis
