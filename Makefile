@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 .DELETE_ON_ERROR:
-.PHONY: setup run test lint bench chaos lock clean
+.PHONY: setup run test lint bench chaos docs lock clean
 
 setup: .venv/dev.stamp
 
@@ -23,6 +23,10 @@ bench: .venv/dev.stamp
 # An hour of faults on a real Kafka, every table held against the log; the report goes to chaos.md.
 chaos: .venv/dev.stamp
 	.venv/bin/python tests/chaos.py --minutes 60 --kills 300 --seed 1 --report chaos.md
+
+# Runs every command of docs/api.md and docs/endpoints.md and writes their output anew.
+docs: .venv/dev.stamp
+	.venv/bin/python tests/render_docs.py
 
 # Requirements are locked by hash, without index addresses.
 lock: .venv/dev.stamp

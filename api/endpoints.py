@@ -60,8 +60,13 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     if parameter.type == "integer":
         described |= {"minimum": parameter.least, "maximum": parameter.most}
     if parameter.default is not None:
-        described["default"] = int(parameter.default) if parameter.type == "integer" else parameter.default
+        described["default"] = default_of(parameter)
     return described
+
+
+def default_of(parameter: Parameter) -> str | int | None:
+    """What counts where a request has not the parameter."""
+    return int(parameter.default) if parameter.type == "integer" and parameter.default else parameter.default
 
 
 def _column(column: Column) -> dict[str, Any]:

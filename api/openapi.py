@@ -12,7 +12,7 @@ from falcon.asgi import Request, Response
 
 from api.auth import authenticate, key_text
 from api.cursors import CURSOR
-from api.endpoints import by_name
+from api.endpoints import by_name, default_of
 from api.reader import ControlReader
 from schema.clock import Clock
 from schema.resources import Column, Parameter, SavedQuery
@@ -78,7 +78,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def _values(parameter: Parameter) -> dict[str, Any]:
-    """The values of a parameter as a schema. One that is not required may be empty, which counts as absent."""
+    """The values of a parameter as a schema."""
     schema: dict[str, Any] = {"type": "string"}
     if parameter.type == "word":
         schema["enum"] = list(parameter.words)
@@ -90,16 +90,11 @@ def _values(parameter: Parameter) -> dict[str, Any]:
         schema["pattern"] = f"^{CURSOR}$"
     elif parameter.type == "pattern":
         schema["format"] = "re2"
-    if parameter.required:
-        return schema if parameter.type in ("word", "integer") else {**schema, "minLength": 1}
-    if parameter.type == "string":
-        return schema
-    default = {} if parameter.default is None else {"default": _default(parameter)}
-    return {"anyOf": [schema, {"type": "string", "maxLength": 0}], **default}
-
-
-def _default(parameter: Parameter) -> str | int | None:
-    return int(parameter.default) if parameter.type == "integer" and parameter.default else parameter.default
+    if parameter.required and parameter.type in ("string", "pattern"):
+        schema["minLength"] = 1
+    if parameter.default is not None:
+        schema["default"] = default_of(parameter)
+    return schema
 
 
 def _column(column: Column) -> dict[str, Any]:
