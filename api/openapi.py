@@ -78,7 +78,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def _values(parameter: Parameter) -> dict[str, Any]:
-    """The values of a parameter as a schema."""
+    """The values of a parameter as a schema. One that is not required may be empty, which counts as absent."""
     schema: dict[str, Any] = {"type": "string"}
     if parameter.type == "word":
         schema["enum"] = list(parameter.words)
@@ -92,6 +92,8 @@ def _values(parameter: Parameter) -> dict[str, Any]:
         schema["format"] = "re2"
     if parameter.required and parameter.type in ("string", "pattern"):
         schema["minLength"] = 1
+    elif not parameter.required and parameter.type != "string":
+        schema = {"anyOf": [schema, {"type": "string", "maxLength": 0}]}
     if parameter.default is not None:
         schema["default"] = default_of(parameter)
     return schema

@@ -88,7 +88,7 @@ def test_schemathesis_finds_nothing(own: Own, tmp_path: Path, modes: str, config
     command = [
         *(str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(tmp_path / "schemathesis.toml")),
         *("run", f"http://127.0.0.1:{own.api.port}/openapi.json", "--header", f"X-API-KEY: {own.key}"),
-        *("--checks", "all", "--mode", modes, "--phases", "examples,coverage,fuzzing", "--max-examples", "60"),
+        *("--checks", "all", "--mode", modes, "--phases", "examples,coverage,fuzzing", "--max-examples", "40"),
         *("--continue-on-failure", "--request-timeout", "20", "--no-color", "--seed", "20261121"),
     ]
     tests = str(Path(__file__).parent)
