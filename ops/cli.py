@@ -57,9 +57,12 @@ def main() -> None:
 @_command
 def up(demo: bool) -> None:
     """Run all in one: broker (if it is the embedded one), worker and API, started anew when they die."""
+    from api.endpoints import load_endpoints
     from ops.up import run_up
 
-    sys.exit(run_up(load_settings(), demo))
+    settings = load_settings()
+    load_endpoints(settings)  # what is wrong with one shows here, not in the log of an API that never comes up
+    sys.exit(run_up(settings, demo))
 
 
 @main.command()

@@ -132,11 +132,12 @@ def test_an_empty_folder_or_none_at_all_is_no_fault_but_one_that_was_named_has_t
         (OWN.replace("invocations.by-day", "logs.all"), "logs.all is the name or id of another endpoint already"),
     ],
 )
-def test_a_wrong_file_ends_the_start_with_its_name_and_line(tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize("command", ["api", "up"])
+def test_a_wrong_file_ends_the_start_with_its_name_and_line(tmp_path: Path, text: str, said: str, command: str) -> None:
     (tmp_path / "by-day.sql").write_text(text)
     environment = {**os.environ, "FRESHET_DATA": str(tmp_path / "data"), "FRESHET_ENDPOINTS": str(tmp_path)}
-    command = [sys.executable, "-m", "ops", "api"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    arguments = [sys.executable, "-m", "ops", command]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -18,6 +18,8 @@ from api.cursors import parse_cursor
 from api.parameters import typed_parameters
 from api.queries import body
 from api.reader import Reader
+from api.recent_entries import EntryRow
+from schema.errors import QueryTimeout
 from schema.saved_queries import load_saved_queries
 
 QUERY = load_saved_queries()["logs.search"]
@@ -170,3 +172,41 @@ def test_the_pages_together_are_all_entries_that_pass_once_each(
                 found = list(pages(reader, project="p", project_tier=tier, limit=limit, **filters))
                 assert all(len(rows) <= limit for rows in found)
                 rows_agree([row for rows in found for row in rows], expected(oracle, tier, filters))
+
+
+def test_a_call_looks_for_its_time_and_then_says_where_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rare text in many blocks: each call ends soon, empty or not, and the pages come to it."""
+    records = [
+        Record(
+            "edge", 0, age, 0, json.dumps({"timestamp": NOW - age * MINUTE, "project": "p", "id": str(age)}).encode()
+        )
+        for age in range(40)
+    ]
+    rare = {"timestamp": NOW - 40 * MINUTE, "project": "p", "id": "rare", "event_message": "needle"}
+    records.append(Record("edge", 0, 40, 0, json.dumps(rare).encode()))
+    stored(tmp_path, records, 1)
+    monkeypatch.setattr(matching_entries, "SEARCH_SECONDS", 0)
+    with reading(tmp_path) as reader:
+        rows, cursor = page(reader, project="p", text="needle")
+        assert (rows, cursor) == ([], str(NOW))
+        found = list(pages(reader, project="p", text="needle"))
+        assert [len(rows) for rows in found] == [0] * 41 + [1]
+        monkeypatch.setattr(matching_entries, "SEARCH_SECONDS", 9)
+        assert [row["id"] for rows in pages(reader, project="p", text="needle") for row in rows] == ["rare"]
+
+
+def test_reading_past_the_query_s_own_limit_is_given_up(tmp_path: Path) -> None:
+    record = Record("edge", 0, 0, 0, json.dumps({"timestamp": NOW, "project": "p", "id": "a"}).encode())
+    stored(tmp_path, [record], 1)
+    with reading(tmp_path) as reader:
+        with pytest.raises(QueryTimeout):
+            reader.run(QUERY, typed_parameters(QUERY, {"project": ["p"]}), None, NOW, 0)
+        assert page(reader, project="p")[0]
+
+
+def test_no_more_entries_are_gathered_than_can_be_answered() -> None:
+    rows = [EntryRow(time, str(number), "", "{}", b"") for number, time in enumerate([5, 9, 7, 7, 7, 1] * 50)]
+    matching_entries._keep_newest(rows, 60)
+    assert [row.timestamp for row in rows] == [9] * 50 + [7] * 150

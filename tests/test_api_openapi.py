@@ -98,4 +98,4 @@ def test_schemathesis_finds_nothing(own: Own, tmp_path: Path, modes: str, config
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert "No issues found" in done.stdout
-    assert "8 selected / 8 total" in done.stdout
+    assert "9 selected / 9 total" in done.stdout
