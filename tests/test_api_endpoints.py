@@ -20,8 +20,8 @@ from oracle import _whole as whole_milliseconds
 from test_api_http import EDGE, INVOCATION, Api, Filled, error_in
 from test_api_reader import LOG, NOW, fill, reading
 
+from api.bodies import body
 from api.endpoints import by_name, load_endpoints
-from api.queries import body
 from ops.keys import add_key
 from schema.errors import SavedQueryError
 from schema.saved_queries import load_saved_queries

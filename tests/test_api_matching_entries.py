@@ -14,9 +14,9 @@ from oracle import DAY, HOUR, MINUTE, TIERS, Entry, Oracle, Record, _object, row
 from test_api_reader import LOG, fill, reading
 
 from api import matching_entries
+from api.bodies import body
 from api.cursors import parse_cursor
 from api.parameters import typed_parameters
-from api.queries import body
 from api.reader import Reader
 from api.recent_entries import EntryRow
 from schema.errors import QueryTimeout
