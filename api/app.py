@@ -3,10 +3,13 @@
 import falcon
 from falcon.asgi import App, Request, Response
 
+from api.access_log import Noted
 from api.auth import Gate
 from api.errors import Application, install_errors
+from api.key_uses import KeyUses
 from api.metrics import Metrics
 from api.queries import PATHS, Answers, QueryResource
+from api.rates import Rates
 from api.reader import ControlReader
 from schema.clock import Clock, system_clock
 from schema.saved_queries import load_saved_queries
@@ -38,9 +41,11 @@ class Lifespan:
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     """The API over a data folder. Raises SavedQueryError where an endpoint's file is wrong."""
-    answers = Answers(settings.data, clock, settings.query_seconds)
+    answers = Answers(settings.data, clock, settings.query_seconds, settings.queries_waiting)
+    uses = KeyUses(settings.data)
+    gate = Gate(ControlReader(settings.data), clock, uses, Rates(settings.rate_limit))
     resource = QueryResource(load_saved_queries(), answers)
-    app: Application = App(middleware=[Lifespan(answers), Gate(ControlReader(settings.data), clock)])
+    app: Application = App(middleware=[Lifespan(answers), uses, Noted(), gate])
     install_errors(app)
     for path in PATHS:
         app.add_route(path, resource)

@@ -1,9 +1,8 @@
 """The endpoints: each saved query by id and by name, on every path of contract section 1."""
 
-import asyncio
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from falcon.asgi import Request, Response
 
 from api.auth import Caller, projects_for
 from api.parameters import Typed, typed_parameters
+from api.pool import Pool
 from api.reader import Answer, Reader
 from schema.clock import Clock
 from schema.saved_queries import SavedQuery
@@ -30,23 +30,22 @@ _encode = msgspec.json.Encoder().encode
 class Answers:
     """Computes answers as of now, in threads of their own. What keeps answers for later goes in front of `compute`."""
 
-    def __init__(self, data: Path, clock: Clock, query_seconds: float) -> None:
+    def __init__(self, data: Path, clock: Clock, query_seconds: float, waiting: int = 32) -> None:
         self._data = data
         self._clock = clock
         self._seconds = query_seconds
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reader")
+        self._pool = Pool(_THREADS, waiting)
         self._local = threading.local()
 
     async def compute(
         self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None
     ) -> bytes:
         """The body of a query's answer from the events of `projects`, or of all. Raises what `Reader.run` raises."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._compute, query, parameters, projects)
+        return await self._pool.run(partial(self._compute, query, parameters, projects))
 
     def close(self) -> None:
         """Let the query in hand finish."""
-        self._threads.shutdown()
+        self._pool.close()
 
     def _compute(self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None) -> bytes:
         reader: Reader | None = getattr(self._local, "reader", None)
@@ -75,10 +74,11 @@ class QueryResource:
     async def on_get(self, request: Request, response: Response, endpoint: str) -> None:
         """Answer 200 with the rows, or raise what api.errors turns into an answer."""
         caller: Caller = request.context.caller
-        query = self._queries.get(endpoint)
-        if query is None:
+        query = self._queries.get(endpoint) or self._queries.get(endpoint.lower())
+        if query is None or (endpoint != query.name and endpoint.lower() != str(query.id)):
             names = sorted({query.name for query in self._queries.values()})
             raise falcon.HTTPNotFound(description=f"there is no endpoint {endpoint!r}; there are {', '.join(names)}")
+        request.context.endpoint = query.name
         parameters = typed_parameters(query, _given(request))
         response.data = await self._answers.compute(query, parameters, projects_for(caller, query, parameters))
         response.content_type = falcon.MEDIA_JSON

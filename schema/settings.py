@@ -44,6 +44,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _count_or_none(text: str) -> int:
+    return 0 if text == "0" else _count(text)
+
+
 def _broker(text: str) -> str:
     if text == EMBEDDED:
         return text
@@ -62,8 +66,9 @@ def _store(text: str) -> str:
 
 def _listen(text: str) -> str:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError("it must be host:port")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in host and bare == host) or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ValueError("it must be host:port, an IPv6 address in brackets, a port from 1 to 65535")
     return text
 
 
@@ -71,15 +76,20 @@ def _duration(least: int) -> Callable[[str], int]:
     """Reads 90s, 15min, 3h or 8d as µs; `least` is what the queries' windows need."""
 
     def parse(text: str) -> int:
-        match = _DURATION.fullmatch(text)
-        if match is None:
-            raise ValueError("it must be a number with s, min, h or d, such as 8d")
-        duration = int(match[1]) * _UNITS[match[2]]
+        duration = parse_duration(text)
         if duration < least:
             raise ValueError(f"it must be {duration_text(least)} or more, or queries would miss rows")
         return duration
 
     return parse
+
+
+def parse_duration(text: str) -> int:
+    """90s, 15min, 3h or 8d in µs. Raises ValueError that says what is allowed."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("it must be a number with s, min, h or d, such as 8d")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def duration_text(micros: int) -> str:
@@ -109,8 +119,10 @@ class Settings:
     log_id: str = _setting("", str, "the identity of the log; empty: the Kafka cluster's own id")
     session_seconds: int = _setting(10, _count, "after how long a silent worker's partitions go to another")
     stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
-    api_workers: int = _setting(1, _count, "the API's processes")
+    api_processes: int = _setting(1, _count, "the API's processes")
     query_seconds: int = _setting(10, _count, "the time limit of a query")
+    queries_waiting: int = _setting(32, _count, "how many queries may wait in one API process")
+    rate_limit: int = _setting(0, _count_or_none, "how many requests a second a key may make; 0: as many as it likes")
     keep_seconds: int = _setting(15 * MINUTE, _duration(6 * MINUTE), "how long statistics by second are kept")
     keep_minutes: int = _setting(3 * HOUR, _duration(2 * HOUR), "how long statistics by minute are kept")
     keep_hours: int = _setting(8 * DAY, _duration(2 * DAY), "how long statistics by hour are kept")
@@ -135,6 +147,12 @@ class Settings:
             (URLS, NO_GRAIN): self.keep_urls,
             (ENTRIES, NO_GRAIN): self.keep_entries,
         }
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port where the API listens; an IPv6 address without its brackets."""
+        host, _, port = self.listen.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
 
     @property
     def bootstrap(self) -> list[str]:
