@@ -5,6 +5,7 @@ worker leaves open, and what is done about it, is told in docs/decisions/0007-li
 """
 
 import asyncio
+import socket
 from collections.abc import Iterable
 from datetime import timedelta
 from http import HTTPStatus
@@ -22,6 +23,7 @@ BODY_SECONDS = 25.0
 """How long a request's body may take; less than gunicorn's own `timeout`, at which an application would see its end."""
 STALL_SECONDS, STALL_BYTES = 10.0, 256 << 10
 """A client is given up that takes neither so much of an answer, nor half of what is left of it, in such a time."""
+_SEND_BUFFER = 256 << 10  # of the system: it takes from an answer in lumps of a third, which have to show in that time
 IDLE_SECONDS = 1.0
 """A connection that has asked nothing for so long is closed when the worker stops."""
 _REFUSALS = {
@@ -48,6 +50,7 @@ class Protocol(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no types
     def connection_made(self, transport: Any) -> None:
         """Called by the event loop. One connection too many is told so when it asks; at twice as many it is cut."""
         super().connection_made(transport)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         self.worker.open.add(self)
         self._one_too_many = self.worker.nr_conns > self.worker.worker_connections
         if self.worker.nr_conns > 2 * self.worker.worker_connections:

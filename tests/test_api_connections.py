@@ -32,10 +32,11 @@ HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 SLOW = "/api/endpoints/slow?steps="
 
 
-def start(folder: Path, **settings: object) -> Iterator[Filled]:
+def start(folder: Path, api_processes: int = 1) -> Iterator[Filled]:
     fill(folder / "data", [])
     key = add_key(folder / "data", "test")
-    with Api(folder, HURRIED, **settings) as api:
+    with Api(folder, HURRIED, api_processes=api_processes) as api:
+        wait_for("all processes", lambda: api.log.read_text().count("listening on") == api_processes)
         yield Filled(api, key)
 
 
@@ -111,13 +112,15 @@ def test_a_body_that_stalls_is_never_answered_as_if_it_were_whole(shared: Filled
 
 def test_a_client_that_does_not_read_is_cut_off(own: Filled) -> None:
     (worker,) = workers(own.api)
-    with connect(own) as patient, connect(own) as stalled:
+    with socket.socket() as patient, connect(own) as stalled:
+        patient.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)  # it reads evenly, not in lumps of megabytes
+        patient.connect(("127.0.0.1", own.api.port))
         for connection in (patient, stalled):
             target = "/api/endpoints/large?megabytes=40"
             connection.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {own.key}\r\n\r\n".encode())
         wait_for("the answers", lambda: memory(worker) > 60 << 20)
         received, begun = 0, time.monotonic()
-        while time.monotonic() - begun < 4:
+        while time.monotonic() - begun < 5:
             received += len(patient.recv(1 << 16))
             time.sleep(0.05)  # about a megabyte a second: slow, but not stalled
         assert len(rest(stalled)) < 20 << 20  # what the two systems' buffers held

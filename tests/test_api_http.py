@@ -77,7 +77,11 @@ class Api:
             )
 
     def __enter__(self) -> Self:
-        wait_for("the API", self._is_up)
+        try:
+            wait_for("the API", self._is_up)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -161,6 +165,13 @@ def test_every_endpoint_answers_on_every_path_by_name_and_by_id(filled: Filled, 
     assert reply.status == 200
     assert reply.body == {"result": [ROWS[name]]}
     assert reply.headers["Content-Length"] == str(len(reply.content))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_id_is_the_same_in_upper_case(filled: Filled, name: str) -> None:
+    identifier = str(QUERIES[name].id)
+    for word in (identifier.upper(), identifier[:18].upper() + identifier[18:]):
+        assert filled.get(f"/api/endpoints/{word}?project=p&interval=hourly").body == {"result": [ROWS[name]]}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -287,7 +298,7 @@ def test_an_unencoded_plus_in_an_offset_is_understood(filled: Filled) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_unknown_endpoint_is_a_404_that_lists_those_that_there_are(filled: Filled, form: str) -> None:
-    for word in ("logs", "LOGS.ALL", "8f2c1d64-7b0e-4c55-9a6f-000000000000", "%00", "logs.all%20"):
+    for word in ("logs", "LOGS.ALL", "logs.ALL", "8f2c1d64-7b0e-4c55-9a6f-000000000000", "%00", "logs.all%20"):
         message = error_in(filled.get(form % word + "?project=p"), 404)["message"]
         assert all(name in message for name in NAMES)
 
@@ -311,6 +322,20 @@ def test_another_method_is_a_405_that_says_which_are_allowed(filled: Filled, met
         reply = filled.get(target, method)
         assert error_in(reply, 405)["status"] == "METHOD_NOT_ALLOWED"
         assert {"GET", "HEAD"} <= set(reply.headers["Allow"].split(", "))
+
+
+@pytest.mark.parametrize("method", ["FOO", "GETT", "BREW", "X-Y"])
+def test_a_method_that_http_does_not_know_is_a_501(filled: Filled, method: str) -> None:
+    for target in (LOGS, "/health", "/nowhere"):
+        assert error_in(filled.get(target, method), 501)["status"] == "NOT_IMPLEMENTED"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_has_a_thousand_characters_at_most(filled: Filled, name: str) -> None:
+    target = f"/api/endpoints/{name}?interval=hourly&project="
+    assert filled.get(target + "x" * 1_000).body == {"result": []}
+    assert filled.get(target + "%C3%A9" * 1_000).body == {"result": []}
+    assert "1,000 are allowed" in error_in(filled.get(target + "x" * 1_001), 400)["message"]
 
 
 def test_a_long_url_is_a_414(filled: Filled) -> None:
