@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 .DELETE_ON_ERROR:
-.PHONY: setup run test lint bench chaos lock clean
+.PHONY: setup run test lint bench chaos load fuzz-http lock clean
 
 setup: .venv/dev.stamp
 
@@ -23,6 +23,14 @@ bench: .venv/dev.stamp
 # An hour of faults on a real Kafka, every table held against the log; the report goes to chaos.md.
 chaos: .venv/dev.stamp
 	.venv/bin/python tests/chaos.py --minutes 60 --kills 300 --seed 1 --report chaos.md
+
+# What becomes of twice as many requests as the API can answer.
+load: .venv/dev.stamp
+	PYTHONPATH=. .venv/bin/python tests/load.py --seconds 20 --connections 200
+
+# Random requests and bytes: none may end in a 500 or kill a process.
+fuzz-http: .venv/dev.stamp
+	PYTHONPATH=. .venv/bin/python tests/fuzz_http.py --requests 100000 --seed 1
 
 # Requirements are locked by hash, without index addresses.
 lock: .venv/dev.stamp

@@ -23,7 +23,7 @@ from gunicorn.glogging import Logger
 CONTEXT = "freshet.context"
 """Where a request's ASGI scope holds Falcon's context, and gunicorn's environ for the log too."""
 _CLIENT_LEFT = 499
-_KEY = re.compile(r"fr_[0-9a-f]{12}_[A-Za-z0-9_-]*")
+_KEY = re.compile(r"fr_[0-9a-f]{12}_[A-Za-z0-9_-]*|[A-Za-z0-9_-]{40,}")  # whole, or mangled around its secret
 
 
 class Noted:
@@ -45,7 +45,7 @@ class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "key": caller.name if caller is not None else None,
             "method": req.method if req is not None else None,
-            "path": _KEY.sub("fr_…", req.path) if req is not None else None,
+            "path": _KEY.sub("…", req.path) if req is not None else None,
             "endpoint": getattr(context, "endpoint", None),
             "status": _CLIENT_LEFT if environ.get("gone") and resp.status == 500 and not resp.sent else resp.status,
             "cache": _cache_state(resp.headers),

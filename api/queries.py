@@ -36,6 +36,7 @@ class Answers:
         self._seconds = query_seconds
         self._pool = Pool(_THREADS, waiting)
         self._local = threading.local()
+        self._readers: list[Reader] = []
 
     async def compute(
         self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None
@@ -44,13 +45,16 @@ class Answers:
         return await self._pool.run(partial(self._compute, query, parameters, projects))
 
     def close(self) -> None:
-        """Let the query in hand finish."""
+        """Let the query in hand finish, and close the files."""
         self._pool.close()
+        for reader in self._readers:
+            reader.close()
 
     def _compute(self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None) -> bytes:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data)
+            self._readers.append(reader)
         return body(query, reader.run(query, parameters, projects, self._clock(), self._seconds))
 
 

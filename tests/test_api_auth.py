@@ -197,7 +197,7 @@ def test_on_an_ipv6_address_it_answers_too(tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET6) as probe:
         probe.bind(("::1", 0))
         port = probe.getsockname()[1]
-    environment = {**os.environ, "FRESHET_LISTEN": f"[::1]:{port}", "FRESHET_DATA": str(tmp_path)}
+    environment = {**os.environ, "FRESHET_LISTEN": f"[::1]:{port}", "FRESHET_DATA": str(tmp_path / "data")}
     command = [sys.executable, "-m", "ops", "up"]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
