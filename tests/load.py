@@ -19,14 +19,15 @@ from oracle import Record
 from test_api_http import Api
 from test_api_reader import NOW, fill
 
+from api.pool import WAIT_SECONDS
 from bench.load import edge_events
 from ops.keys import add_key
 from schema.timestamps import HOUR
 
 CLOSED = 4  # connections with which the capacity is measured
 WARM_SECONDS = 1.0
-P99_SECONDS = 1.0
-"""What 99 of 100 admitted requests may take at most: 34 take turns on two threads, the others are refused meanwhile."""
+P99_SECONDS = WAIT_SECONDS
+"""What 99 of 100 admitted requests may take at most: as long as a query waits for a thread before it is refused."""
 GROWTH = 16 << 20
 """How many bytes a process may grow from the first half of the overload to the second."""
 

@@ -4,11 +4,13 @@ import http.client
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from test_api_http import FORMS, NAMES, QUERIES, Api, error_in
 from test_api_reader import NOW, fill
 
 from ops.keys import add_key, list_keys, revoke_key
+from schema.tables import control_path
 from schema.timestamps import MINUTE
 
 PROJECTS = ("one", "two", "three")
@@ -210,3 +213,18 @@ def test_on_an_ipv6_address_it_answers_too(tmp_path: Path) -> None:
     finally:
         process.terminate()
         assert process.wait(30) == 0
+
+
+def test_keys_of_an_older_freshet_are_a_503_that_says_so_until_they_are_brought_up_to_date(tmp_path: Path) -> None:
+    fill(tmp_path / "data", [])
+    key = add_key(tmp_path / "data", "test")
+    with closing(sqlite3.connect(control_path(tmp_path / "data"))) as db, db:
+        for column in ("projects", "endpoints", "allow", "expires_at", "last_used_at"):
+            db.execute(f"ALTER TABLE keys DROP COLUMN {column}")
+        db.execute("DELETE FROM _sqlite_migrations WHERE name = '0002_key_scopes'")
+    with Api(tmp_path) as api:
+        asked = Asked(api)
+        reply = asked.get(key, "/api/endpoints/logs.all?project=one")
+        assert "older Freshet" in error_in(reply, 503)["message"]
+        list_keys(api.data)
+        assert asked.status(key) == 200

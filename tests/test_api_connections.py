@@ -288,7 +288,7 @@ def test_the_access_log_tells_key_endpoint_status_bytes_and_time(shared: Filled)
         shared.get(f"/api/endpoints/fr_0123456789ab_abcDEF-_123?x={shared.key}")
         shared.api.send(b"BAD\r\n\r\n")
 
-    found, unknown, bad = [json.loads(line) for line in shared.api.logged(ask).splitlines()][:3]
+    found, unknown, bad = [json.loads(line) for line in shared.api.logged(ask).splitlines()][-4:-1]
     assert found.keys() == unknown.keys() == bad.keys()
     assert (found["key"], found["method"], found["path"]) == ("test", "GET", "/api/endpoints/logs.all")
     assert (found["endpoint"], found["status"], found["bytes"]) == ("logs.all", 200, len(b'{"result":[]}'))
