@@ -100,7 +100,7 @@ def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typ
     With a project scope a `project` of type string has to be in it, one of type pattern is searched in the scope alone,
     and a query that has no `project` is out of it. Raises HTTPForbidden out of scope.
     """
-    if caller.endpoints is not None and query.name not in caller.endpoints:
+    if caller.endpoints is not None and caller.endpoints.isdisjoint((query.name, str(query.id))):
         raise falcon.HTTPForbidden(description=f"the API key {caller.name} may not ask {query.name}")
     if caller.projects is None:
         return None

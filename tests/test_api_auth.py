@@ -119,11 +119,12 @@ def test_a_pattern_that_names_another_project_finds_nothing(asked: Asked) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_endpoint_has_to_be_in_a_keys_scope(asked: Asked, name: str) -> None:
-    key = asked.key("endpoints", endpoints=[name])
-    for other in NAMES:
-        for word in (other, str(QUERIES[other].id), str(QUERIES[other].id).upper()):
-            reply = asked.get(key, f"/api/endpoints/{word}?project=one&interval=hourly")
-            assert reply.status == (200 if other == name else 403)
+    for scope in (name, str(QUERIES[name].id)):
+        key = asked.key("endpoints", endpoints=[scope])
+        for other in NAMES:
+            for word in (other, str(QUERIES[other].id), str(QUERIES[other].id).upper()):
+                reply = asked.get(key, f"/api/endpoints/{word}?project=one&interval=hourly")
+                assert reply.status == (200 if other == name else 403)
 
 
 def test_a_key_to_send_with_may_not_ask(asked: Asked) -> None:
