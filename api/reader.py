@@ -4,7 +4,7 @@ A `Reader` belongs to one thread. It opens the current generation's database wit
 follows the generation when it changes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -14,6 +14,7 @@ import apsw.ext
 from sqlite_utils.migrations import Migrations
 
 from api.deadline import Deadline
+from api.freshness import Progress
 from api.recent_entries import recent_entries
 from api.request_counts import request_counts
 from schema import histogram
@@ -28,14 +29,16 @@ _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at
 _BUSY_MILLISECONDS = 1000
 _APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
 _KEY = "SELECT name, hash, projects, endpoints, allow, expires_at FROM keys WHERE id = ?"
+_POSITIONS = "SELECT topic, log, next_offset, end_offset, last_timestamp, applied_at FROM positions"
 Value = str | int | float | bytes | None
 
 
 class Answer(NamedTuple):
-    """What a saved query gave: column names and rows, no more than its max_rows."""
+    """What a saved query gave: column names and rows, no more than its max_rows, and how far the logs were applied."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Value, ...]]
+    positions: Sequence[Progress] = ()
 
 
 class Key(NamedTuple):
@@ -119,7 +122,7 @@ class Reader:
                 if len(rows) == query.max_rows:
                     break
             cursor.close(True)
-            return Answer(columns, rows)
+            return Answer(columns, rows, [Progress(*row) for row in db.execute(_POSITIONS)])
         except apsw.InterruptError:
             deadline.check()
             raise

@@ -1,0 +1,69 @@
+"""Answers computed from the tables, in threads of their own."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from pathlib import Path
+
+import falcon
+
+from api.bodies import MetadataShape, body
+from api.freshness import complete_until, time_text
+from api.questions import Kept, Question
+from api.reader import Reader
+from api.redaction import HEADER as REDACTION_HEADER
+from schema.clock import Clock
+
+_THREADS = 2  # with a connection each; docs/decisions/0005-readers.md
+_HEADERS = {
+    "content-type": falcon.MEDIA_JSON,
+    "cache-control": "private, max-age=0, must-revalidate",
+    "vary": f"Authorization, X-API-KEY, {REDACTION_HEADER}",
+}
+
+
+class Answers:
+    """Computes answers as of now. What keeps answers for later goes in front of it (api/cache.py)."""
+
+    def __init__(self, data: Path, clock: Clock, query_seconds: float, shape: MetadataShape = "as-sent") -> None:
+        self._data = data
+        self._clock = clock
+        self._seconds = query_seconds
+        self._shape = shape
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reader")
+        self._local = threading.local()
+        self._pending = 0
+        self.computed = 0
+        """How often the database was asked."""
+
+    async def answer(self, question: Question) -> Kept:
+        """The answer as of now. Raises what `Reader.run` raises."""
+        self.computed += 1
+        self._pending += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, question)
+        finally:
+            self._pending -= 1
+
+    def has_free_thread(self) -> bool:
+        """Whether a question would be taken up at once."""
+        return self._pending < _THREADS
+
+    def close(self) -> None:
+        """Let the query in hand finish."""
+        self._threads.shutdown()
+
+    def _answer(self, question: Question) -> Kept:
+        reader: Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = Reader(self._data)
+        now = self._clock()
+        answer = reader.run(question.query, question.parameters, question.projects, now, self._seconds)
+        content = body(question.query, answer, self._shape, question.redact)
+        tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+        headers = {**_HEADERS, "etag": tag}
+        complete = complete_until(answer.positions)
+        if complete is not None:
+            headers["freshet-complete-until"] = time_text(complete)
+        return Kept(content, tag, now, headers)
