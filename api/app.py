@@ -3,8 +3,8 @@
 import falcon
 from falcon.asgi import App, Request, Response
 
-from api.auth import Gate
 from api.answers import Answers
+from api.auth import Gate
 from api.bodies import MetadataShape
 from api.cache import Cache
 from api.cors import cors
@@ -55,9 +55,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     cache = Cache(answers.answer, clock, settings.cache_megabytes << 20)
     warmer = Warmer(cache, control.generation, answers.has_free_thread)
     resource = QueryResource(load_saved_queries(), cache, control, clock)
-    app: Application = App(
-        middleware=[Lifespan(answers, warmer), Gate(control, clock), *cors(settings.cors_origins)]
-    )
+    app: Application = App(middleware=[Lifespan(answers, warmer), Gate(control, clock), *cors(settings.cors_origins)])
     install_errors(app)
     for path in PATHS:
         app.add_route(path, resource)
