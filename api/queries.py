@@ -1,6 +1,7 @@
 """The endpoints: each saved query by id and by name, on every path of contract section 1."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import falcon
 from falcon.asgi import Request, Response
@@ -9,7 +10,7 @@ from api.auth import Caller, projects_for
 from api.cache import Cache
 from api.freshness import age, has_already, http_date, wants_fresh
 from api.parameters import typed_parameters
-from api.questions import question
+from api.questions import Question, question
 from api.reader import ControlReader
 from api.redaction import HEADER as REDACTION_HEADER
 from schema.clock import Clock
@@ -23,6 +24,8 @@ PATHS = (
     "/endpoints/query/{endpoint}",
 )
 
+_LONGEST_KNOWN = 300
+
 
 class QueryResource:
     """Answers GET for every saved query."""
@@ -32,35 +35,39 @@ class QueryResource:
         self._cache = cache
         self._control = control
         self._clock = clock
+        self._known = lru_cache(maxsize=1024)(self._ask)
 
     async def on_get(self, request: Request, response: Response, endpoint: str) -> None:
         """Answer 200 with the rows, 304 where the client has them, or raise what api.errors turns into an answer."""
         caller: Caller = request.context.caller
-        query = self._queries.get(endpoint)
-        if query is None:
-            names = sorted({query.name for query in self._queries.values()})
-            raise falcon.HTTPNotFound(description=f"there is no endpoint {endpoint!r}; there are {', '.join(names)}")
-        redact = request.get_header(REDACTION_HEADER, default="").lower() == "true"
-        parameters = typed_parameters(query, _given(request))
-        asked = question(query, parameters, projects_for(caller, query, parameters), redact)
-        fresh = wants_fresh(request.get_header("Cache-Control", default=""))
+        redact = (request.get_header(REDACTION_HEADER) or "").lower() == "true"
+        text = request.query_string
+        ask = self._ask if len(text) > _LONGEST_KNOWN or "api_key" in text else self._known
+        asked = ask(endpoint, text, caller, redact)
+        fresh = wants_fresh(request.get_header("Cache-Control") or "")
         kept, origin = await self._cache.answer(asked, self._control.generation(), fresh)
         now = self._clock()
-        response.set_headers(kept.headers)
-        response.set_headers(
-            (
-                ("date", http_date(now // SECOND)),
-                ("age", str(age(now, kept.as_of))),
-                ("cache-status", f"Freshet; {origin}"),
-            )
-        )
-        if has_already(request.get_header("If-None-Match", default=""), kept.tag):
+        passing = {
+            "date": http_date(now // SECOND),
+            "age": str(age(now, kept.as_of)),
+            "cache-status": f"Freshet; {origin}",
+        }
+        response.set_headers({**kept.headers, **passing})
+        tags = request.get_header("If-None-Match")
+        if tags is not None and has_already(tags, kept.tag):
             response.status = falcon.HTTP_304
         else:
             response.data = kept.body
 
     on_head = on_get
 
-
-def _given(request: Request) -> dict[str, list[str]]:
-    return {name: value if isinstance(value, list) else [value] for name, value in request.params.items()}
+    def _ask(self, endpoint: str, query_string: str, caller: Caller, redact: bool) -> Question:
+        """The question in a request. Short ones without a key in them are remembered: 1 µs instead of 6."""
+        query = self._queries.get(endpoint)
+        if query is None:
+            names = sorted({query.name for query in self._queries.values()})
+            raise falcon.HTTPNotFound(description=f"there is no endpoint {endpoint!r}; there are {', '.join(names)}")
+        given = falcon.uri.parse_query_string(query_string, keep_blank=True)
+        values = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
+        parameters = typed_parameters(query, values)
+        return question(query, parameters, projects_for(caller, query, parameters), redact)
