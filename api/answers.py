@@ -66,4 +66,4 @@ class Answers:
         complete = complete_until(answer.positions)
         if complete is not None:
             headers["freshet-complete-until"] = time_text(complete)
-        return Kept(content, tag, now, headers)
+        return Kept(content, tag, now, headers, len(answer.rows))

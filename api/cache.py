@@ -118,6 +118,8 @@ class Cache:
     async def _run(self, question: Question, generation: int, after: asyncio.Task[Kept] | None) -> Kept:
         if after is not None:
             await asyncio.wait([after])
+            if generation != self._generation:  # a computation of the one that answers now has begun late enough
+                return await (self._running.get(question) or self._begin(question))
         try:
             answer = await self._compute(question)
             if generation == self._generation:

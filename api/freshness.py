@@ -1,6 +1,5 @@
 """How fresh an answer is, in the words of HTTP (RFC 9110, RFC 9111), and which answers a client takes."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import formatdate
@@ -15,36 +14,27 @@ MILLISECOND = 1000
 class Progress(NamedTuple):
     """How far one partition's log has been applied, as `positions` has it: offsets, a Kafka timestamp in ms, µs."""
 
-    topic: str
-    log: str
     next_offset: int
     end_offset: int
     last_timestamp: int | None
     applied_at: int
 
 
-def complete_until(positions: Iterable[Progress]) -> int | None:
+def complete_until(partitions: Iterable[Progress]) -> int | None:
     """The time (µs) up to which everything in all partitions has been applied, or None where that can't be told.
 
     A partition that stands at its log's end, as the broker told it with the last batch, is complete up to the time
     at which that batch was applied; one that does not, up to the Kafka timestamp of the last record applied. The
-    slowest decides. Of a topic with several logs only the one applied to last counts.
+    slowest decides.
     """
-    topics: defaultdict[str, list[Progress]] = defaultdict(list)
-    for progress in positions:
-        topics[progress.topic].append(progress)
     times: list[int] = []
-    for partitions in topics.values():
-        log = max(partitions, key=lambda progress: progress.applied_at).log
-        for progress in partitions:
-            if progress.log != log:
-                continue
-            if progress.next_offset >= progress.end_offset:
-                times.append(progress.applied_at)
-            elif progress.last_timestamp is None or progress.last_timestamp <= 0:
-                return None
-            else:
-                times.append(min(progress.last_timestamp * MILLISECOND, progress.applied_at))
+    for next_offset, end_offset, last_timestamp, applied_at in partitions:
+        if next_offset >= end_offset:
+            times.append(applied_at)
+        elif last_timestamp is None or last_timestamp <= 0:
+            return None
+        else:
+            times.append(min(last_timestamp * MILLISECOND, applied_at))
     return min(times, default=None)
 
 

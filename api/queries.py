@@ -46,6 +46,7 @@ class QueryResource:
         asked = ask(endpoint, text, caller, redact)
         fresh = wants_fresh(request.get_header("Cache-Control") or "")
         kept, origin = await self._cache.answer(asked, self._control.generation(), fresh)
+        request.context.endpoint, request.context.rows = asked.query.name, kept.rows  # for the access log
         now = self._clock()
         passing = {
             "date": http_date(now // SECOND),

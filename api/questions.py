@@ -49,12 +49,10 @@ def _meaning(endpoint: str, parameter: str, value: Typed) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer: its body, the tag of its content, the time that it is exact as of, and those headers that stay.
-
-    `as_of` is in µs.
-    """
+    """An answer: body, tag of the content, the time that it is exact as of (µs), headers that stay, number of rows."""
 
     body: bytes
     tag: str
     as_of: int
     headers: Mapping[str, str]
+    rows: int

@@ -22,14 +22,21 @@ from schema.blocks import NO_DICTIONARY, Decompressor
 from schema.errors import StoreMissing
 from schema.intervals import USAGE_INTERVALS, invocation_interval, invocation_window_start, tier_retention
 from schema.saved_queries import SavedQuery
-from schema.tables import control_migrations, control_path, require_known, store_migrations, store_path
+from schema.tables import (
+    LIVE_POSITIONS,
+    control_migrations,
+    control_path,
+    require_known,
+    store_migrations,
+    store_path,
+)
 from schema.timestamps import SECOND, datetime_text
 
 _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
 _BUSY_MILLISECONDS = 1000
 _APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
 _KEY = "SELECT name, hash, projects, endpoints, allow, expires_at FROM keys WHERE id = ?"
-_POSITIONS = "SELECT topic, log, next_offset, end_offset, last_timestamp, applied_at FROM positions"
+_POSITIONS = f"SELECT next_offset, end_offset, last_timestamp, applied_at FROM ({LIVE_POSITIONS})"  # noqa: S608  # a query of our own
 Value = str | int | float | bytes | None
 
 

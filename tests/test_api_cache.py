@@ -49,7 +49,7 @@ class Database:
         await asyncio.sleep(0)
         if fails:
             raise QueryTimeout("too long")
-        return Kept(b"%d" % number + bytes(self.size), "", as_of, {})
+        return Kept(b"%d" % number + bytes(self.size), "", as_of, {}, 0)
 
     def cache(self, max_bytes: int = BIG) -> Cache:
         return Cache(self.compute, self.clock, max_bytes)
@@ -354,5 +354,85 @@ class Caching(RuleBasedStateMachine):
         assert self.cache.bytes == sum(entry.size for entry in self.cache._entries.values())
 
 
+class Crowd(RuleBasedStateMachine):
+    """Many who ask at once, leave and wait, while computations end in their time: who gets which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.cache = Cache(self.compute, lambda: NOW + self.begun, BIG)
+        self.generation = 1
+        self.begun = 0
+        self.running: dict[int, tuple[Question, int, asyncio.Future[Kept]]] = {}  # question, generation, end by number
+        self.waiting: list[
+            tuple[asyncio.Task[tuple[Kept, str]], bool, int, int]
+        ] = []  # fresh, begun before, generation
+
+    def teardown(self) -> None:
+        while self.running:
+            self.one_ends(0, False)
+        self.a_question_is_computed_once_at_a_time_and_fresh_means_begun_afterwards()
+        self.loop.close()
+        assert not self.waiting
+
+    async def compute(self, asked: Question) -> Kept:
+        self.begun += 1
+        end: asyncio.Future[Kept] = self.loop.create_future()
+        self.running[self.begun] = (asked, self.generation, end)
+        return await end
+
+    def settle(self) -> None:
+        self.loop.run_until_complete(settle())
+
+    @rule(number=st.integers(0, 1), fresh=st.booleans(), crowd=st.integers(1, 3))
+    def some_ask(self, number: int, fresh: bool, crowd: int) -> None:
+        for _ in range(crowd):
+            task = self.loop.create_task(self.cache.answer(ask(number), self.generation, fresh))
+            self.waiting.append((task, fresh, self.begun, self.generation))
+        self.settle()
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 3), fails=st.booleans())
+    def one_ends(self, which: int, fails: bool) -> None:
+        number = sorted(self.running)[which % len(self.running)]
+        _, _, end = self.running.pop(number)
+        if fails:
+            end.set_exception(QueryTimeout(str(number)))
+        else:
+            end.set_result(Kept(b"%d" % number, "", NOW + number, {}, 0))
+        self.settle()
+
+    @precondition(lambda self: self.waiting)
+    @rule(which=st.integers(0, 9))
+    def one_leaves(self, which: int) -> None:
+        task, *_ = self.waiting.pop(which % len(self.waiting))
+        task.cancel()
+        self.settle()
+
+    @rule()
+    def another_generation_answers(self) -> None:
+        self.generation += 1
+        self.cache.see_generation(self.generation)
+
+    @invariant()
+    def a_question_is_computed_once_at_a_time_and_fresh_means_begun_afterwards(self) -> None:
+        now = [(asked, generation) for asked, generation, _ in self.running.values() if generation == self.generation]
+        assert len(now) == len(set(now))
+        for waiter in [waiter for waiter in self.waiting if waiter[0].done()]:
+            self.waiting.remove(waiter)
+            task, fresh, before, _ = waiter
+            failure = task.exception()
+            number = int(str(failure)) if failure is not None else int(task.result()[0].body)
+            assert number not in self.running
+            assert number > before or not fresh
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        for task, *_ in self.waiting:
+            assert self.running or task.done()
+
+
+Crowd.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestCrowd = Crowd.TestCase
 Caching.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestCaching = Caching.TestCase

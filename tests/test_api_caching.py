@@ -148,6 +148,10 @@ def test_an_answer_says_who_may_keep_it_and_how_complete_it_is(kept: Kept, targe
     with closing(sqlite3.connect(store_path(kept.api.data, 1))) as db, db:
         db.execute("UPDATE positions SET applied_at = ?, end_offset = next_offset", (NOW - 1,))
         db.execute("UPDATE positions SET applied_at = ? WHERE topic = 'functions'", (NOW - 5 * SECOND,))
+        db.execute(  # the log of a topic before it was created anew
+            """INSERT INTO positions (log, topic, partition, next_offset, end_offset, applied_at)
+            SELECT 'former', topic, partition, 1, 9, 1 FROM positions"""
+        )
     reply = kept.get(target)
     assert reply.headers["Cache-Control"] == "private, max-age=0, must-revalidate"
     assert {"Authorization", "X-API-KEY"} <= set(reply.headers["Vary"].split(", "))

@@ -13,8 +13,8 @@ from schema.timestamps import DAY, SECOND, parse_iso
 MILLIS = NOW // 1000
 
 
-def at(next_offset: int, end: int, last: int | None, applied: int, topic: str = "edge", log: str = "a") -> Progress:
-    return Progress(topic, log, next_offset, end, last, applied)
+def at(next_offset: int, end: int, last: int | None, applied: int) -> Progress:
+    return Progress(next_offset, end, last, applied)
 
 
 def test_nothing_is_known_before_anything_was_applied() -> None:
@@ -36,15 +36,10 @@ def test_a_partition_behind_its_end_without_a_time_leaves_it_open() -> None:
         assert complete_until([at(5, 6, last, NOW), at(5, 5, MILLIS, NOW)]) is None
 
 
-def test_the_slowest_partition_of_all_topics_decides() -> None:
-    partitions = [at(5, 5, MILLIS, NOW), at(5, 6, MILLIS - 9, NOW), at(5, 5, MILLIS, NOW - 5, "functions")]
+def test_the_slowest_partition_decides() -> None:
+    partitions = [at(5, 5, MILLIS, NOW), at(5, 6, MILLIS - 9, NOW), at(5, 5, MILLIS, NOW - 5)]
     assert complete_until(partitions) == (MILLIS - 9) * 1000
     assert complete_until([partitions[0], partitions[2]]) == NOW - 5
-
-
-def test_of_a_topic_that_was_created_anew_only_the_newest_log_counts() -> None:
-    old = [at(5, 9, MILLIS - 99, NOW - DAY), at(5, 9, None, NOW - DAY)]
-    assert complete_until([*old, at(0, 0, None, NOW - 2, log="b"), at(1, 1, MILLIS, NOW, log="b")]) == NOW - 2
 
 
 @given(st.integers(0, 4_000_000_000 * SECOND))
