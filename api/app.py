@@ -54,7 +54,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     control = ControlReader(settings.data)
     cache = Cache(answers.answer, clock, settings.cache_megabytes << 20)
     warmer = Warmer(cache, control.generation, answers.has_free_thread)
-    resource = QueryResource(load_saved_queries(), cache, control, clock)
+    resource = QueryResource(load_saved_queries(), cache, clock)
     app: Application = App(middleware=[Lifespan(answers, warmer), Gate(control, clock), *cors(settings.cors_origins)])
     install_errors(app)
     for path in PATHS:

@@ -11,7 +11,6 @@ from api.cache import Cache
 from api.freshness import age, has_already, http_date, wants_fresh
 from api.parameters import typed_parameters
 from api.questions import Question, question
-from api.reader import ControlReader
 from api.redaction import HEADER as REDACTION_HEADER
 from schema.clock import Clock
 from schema.saved_queries import SavedQuery
@@ -30,10 +29,9 @@ _LONGEST_KNOWN = 300
 class QueryResource:
     """Answers GET for every saved query."""
 
-    def __init__(self, queries: Mapping[str, SavedQuery], cache: Cache, control: ControlReader, clock: Clock) -> None:
+    def __init__(self, queries: Mapping[str, SavedQuery], cache: Cache, clock: Clock) -> None:
         self._queries = queries
         self._cache = cache
-        self._control = control
         self._clock = clock
         self._known = lru_cache(maxsize=1024)(self._ask)
 
@@ -45,7 +43,7 @@ class QueryResource:
         ask = self._ask if len(text) > _LONGEST_KNOWN or "api_key" in text else self._known
         asked = ask(endpoint, text, caller, redact)
         fresh = wants_fresh(request.get_header("Cache-Control") or "")
-        kept, origin = await self._cache.answer(asked, self._control.generation(), fresh)
+        kept, origin = await self._cache.answer(asked, caller.generation, fresh)
         request.context.endpoint, request.context.rows = asked.query.name, kept.rows  # for the access log
         now = self._clock()
         passing = {
