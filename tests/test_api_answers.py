@@ -11,10 +11,12 @@ from test_api_reader import NOW, fill, query_of
 
 from api.answers import Answers
 from api.bodies import body
+from api.cache import Cache
 from api.questions import Kept, Question, question
 from api.reader import Answer, Reader
 from schema.errors import QueryTimeout, StoreMissing
 from schema.saved_queries import SavedQuery, load_saved_queries
+from schema.timestamps import SECOND
 
 PLAIN = query_of("SELECT 1")
 WITH_JSON = query_of("SELECT 1", json="metadata more")
@@ -91,6 +93,34 @@ def test_many_answers_at_once_do_not_mix(tmp_path: Path) -> None:
     assert [json.loads(found.body) for found in asyncio.run(compute())] == [
         {"result": [{"i": 20_000, "own": number}]} for number in range(20)
     ]
+    answers.close()
+
+
+def test_the_database_is_asked_once_however_many_ask(tmp_path: Path) -> None:
+    event = {"timestamp": NOW, "metadata": {"project_ref": "p", "function_id": "f", "response": {}}}
+    fill(tmp_path, [[Record("functions", 0, 0, 0, json.dumps(event).encode())]])
+    now = NOW
+    answers = Answers(tmp_path, lambda: now, 30)
+    cache = Cache(answers.answer, lambda: now, 1 << 20)
+    asked = plain(load_saved_queries()["functions.invocation-stats"], project="p", function_id=None, interval=None)
+
+    async def many(fresh: bool = False) -> int:
+        found = await asyncio.gather(*(cache.answer(asked, 1, fresh) for _ in range(100)))
+        assert {json.loads(kept.body)["result"][0]["count"] for kept, _ in found} == {1}
+        assert {kept.rows for kept, _ in found} == {1}
+        return answers.computed
+
+    async def act() -> None:
+        nonlocal now
+        assert [await many() for _ in range(3)] == [1, 1, 1]
+        now += 900 * SECOND - 1
+        assert await many() == 1
+        now += 1
+        assert await many() == 2
+        assert await many(fresh=True) == 4  # that of the first of them, and one for all who came while it ran
+        assert await many() == 4
+
+    asyncio.run(act())
     answers.close()
 
 
