@@ -23,13 +23,17 @@ _scope = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class Caller(NamedTuple):
-    """The key behind a request: its id and name, and its scopes; None means all projects, all endpoints."""
+    """The key behind a request: its id and name, and its scopes; None means all projects, all endpoints.
+
+    `generation` is the one that answers now, read along with the key.
+    """
 
     id: str
     name: str
     projects: frozenset[str] | None
     endpoints: frozenset[str] | None
     allow: frozenset[str]
+    generation: int
 
 
 class Gate:
@@ -91,7 +95,8 @@ def authenticate(request: Request, control: ControlReader, clock: Clock = system
         raise falcon.HTTPUnauthorized(description="the API key is not known here", challenges=["Bearer"])
     if key.expires_at is not None and key.expires_at <= clock():
         raise falcon.HTTPUnauthorized(description="the API key has expired", challenges=["Bearer"])
-    return Caller(identifier, key.name, _all_or(key.projects), _all_or(key.endpoints), _scope(key.allow))
+    projects, endpoints = _all_or(key.projects), _all_or(key.endpoints)
+    return Caller(identifier, key.name, projects, endpoints, _scope(key.allow), key.generation)
 
 
 def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typed]) -> frozenset[str] | None:

@@ -19,6 +19,7 @@ class Pool:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reader")
         self._free = asyncio.Semaphore(threads)
         self._room = threads + waiting
+        self._waiting = waiting
         self._wait_seconds = wait_seconds
 
     async def run(self, function: Callable[[], T]) -> T:
@@ -40,6 +41,10 @@ class Pool:
         running = asyncio.get_running_loop().run_in_executor(self._threads, function)
         running.add_done_callback(self._done)
         return await asyncio.shield(running)
+
+    def has_free_thread(self) -> bool:
+        """Whether a call would be taken up at once."""
+        return self._room > self._waiting
 
     def close(self) -> None:
         """Let the queries in hand finish."""

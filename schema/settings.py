@@ -19,6 +19,7 @@ from schema.timestamps import DAY, HOUR, MINUTE, SECOND
 
 _UNITS = {"s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
 _DURATION = re.compile(r"([0-9]{1,6})(s|min|h|d)")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s*]+")
 PREFIX = "FRESHET_"
 EMBEDDED = "embedded"
 
@@ -46,6 +47,19 @@ def _count(text: str) -> int:
 
 def _count_or_none(text: str) -> int:
     return 0 if text == "0" else _count(text)
+
+
+def _shape(text: str) -> str:
+    if text not in ("as-sent", "arrays"):
+        raise ValueError("it must be as-sent or arrays")
+    return text
+
+
+def _origins(text: str) -> str:
+    origins = text.split()
+    if origins != ["*"] and not all(_ORIGIN.fullmatch(origin) for origin in origins):
+        raise ValueError("it must be *, or origins such as https://studio.example.org with spaces between, or empty")
+    return " ".join(origins)
 
 
 def _broker(text: str) -> str:
@@ -123,6 +137,13 @@ class Settings:
     query_seconds: int = _setting(10, _count, "the time limit of a query")
     queries_waiting: int = _setting(32, _count, "how many queries may wait in one API process")
     rate_limit: int = _setting(0, _count_or_none, "how many requests a second a key may make; 0: as many as it likes")
+    cache_megabytes: int = _setting(16, _count, "the memory for kept answers, of each of the API's processes")
+    cors_origins: str = _setting(
+        "*", _origins, "the origins whose pages may read answers, with spaces between; `*`: all, empty: none"
+    )
+    metadata_shape: str = _setting(
+        "as-sent", _shape, "`arrays` puts each object in `metadata` into an array of one, as Studio reads it"
+    )
     keep_seconds: int = _setting(15 * MINUTE, _duration(6 * MINUTE), "how long statistics by second are kept")
     keep_minutes: int = _setting(3 * HOUR, _duration(2 * HOUR), "how long statistics by minute are kept")
     keep_hours: int = _setting(8 * DAY, _duration(2 * DAY), "how long statistics by hour are kept")

@@ -146,7 +146,7 @@ def test_a_key_is_taken_until_it_expires_and_revoked_at_once(asked: Asked) -> No
 
 def test_a_change_counts_in_every_process_within_a_second(tmp_path: Path) -> None:
     fill(tmp_path / "data", [])
-    with Api(tmp_path, api_processes=3) as api:
+    with Api(tmp_path, FRESHET_API_PROCESSES="3") as api:
         asked = Asked(api)
         for _ in range(3):
             key = asked.key("changing")
@@ -171,7 +171,7 @@ def test_the_last_use_is_noted_and_only_of_those_who_were_let_in(tmp_path: Path)
 
 def test_a_rate_is_kept_by_key_and_told_in_the_headers(tmp_path: Path) -> None:
     fill(tmp_path / "data", [])
-    with Api(tmp_path, rate_limit=20) as api:
+    with Api(tmp_path, FRESHET_RATE_LIMIT="20") as api:
         asked = Asked(api)
         key, other = asked.key("eager"), asked.key("other")
         target = "/api/endpoints/logs.all?project=one"

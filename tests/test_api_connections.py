@@ -35,7 +35,7 @@ SLOW = "/api/endpoints/slow?steps="
 def start(folder: Path, api_processes: int = 1) -> Iterator[Filled]:
     fill(folder / "data", [])
     key = add_key(folder / "data", "test")
-    with Api(folder, HURRIED, api_processes=api_processes) as api:
+    with Api(folder, HURRIED, FRESHET_API_PROCESSES=str(api_processes)) as api:
         wait_for("all processes", lambda: api.log.read_text().count("listening on") == api_processes)
         yield Filled(api, key)
 

@@ -60,13 +60,13 @@ class Reply:
 
 
 class Api:
-    """A gunicorn process on a data folder. Killed when left."""
+    """A gunicorn process on a data folder, with settings by their variables' names. Killed when left."""
 
-    def __init__(self, folder: Path, script: Path = CLOCKED, **settings: object) -> None:
+    def __init__(self, folder: Path, script: Path = CLOCKED, **variables: str) -> None:
         self.data, self.log, self.port = folder / "data", folder / "api.log", free_port()
-        (folder / "clock").write_text(str(NOW))
-        environment = {"FRESHET_DATA": str(self.data), "FRESHET_LISTEN": f"127.0.0.1:{self.port}"}
-        environment |= {f"FRESHET_{name.upper()}": str(value) for name, value in settings.items()}
+        self._clock = folder / "clock"
+        self.set_clock(NOW)
+        environment = {"FRESHET_DATA": str(self.data), "FRESHET_LISTEN": f"127.0.0.1:{self.port}", **variables}
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, str(script), "api", str(folder / "clock")],
@@ -87,6 +87,12 @@ class Api:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
+
+    def set_clock(self, micros: int) -> None:
+        """Give it this time."""
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(micros))
+        new.rename(self._clock)
 
     def _is_up(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from oracle import COUNTS_INTERVALS, DAY, HOUR, MINUTE, SECOND, Oracle, Record, rows_agree
 from test_api_reader import LOG, fill, reading
 
+from api.bodies import body
 from api.deadline import Deadline
-from api.queries import body
 from api.reader import Reader
 from api.request_counts import request_counts
 from schema.blocks import Decompressor
