@@ -22,7 +22,7 @@ from test_api_reader import fill
 from ops.keys import add_key
 
 AT_ONCE = 32
-QUIET_SECONDS = 0.05  # after which nothing more is expected of a request that may be incomplete
+QUIET_SECONDS = 0.5  # after which nothing more is expected of a request that may be incomplete
 ALLOWED = {200, 400, 401, 403, 404, 405, 408, 414, 431, 501, 503}
 METHODS = ("GET",) * 8 + ("HEAD", "POST", "PUT", "OPTIONS", "TRACE", "CONNECT", "DELETE", "FOO", "get", "G\0T", "*", "")
 PARAMETERS = (

@@ -9,4 +9,4 @@ def test_no_random_request_ends_in_a_500_or_kills_a_process(tmp_path: Path) -> N
     outcome = run(tmp_path, seed=0, requests=3_000)
     assert outcome.wrong == {}
     assert {200, 400, 401, 404, 405, 501} <= outcome.statuses.keys()
-    assert outcome.statuses[200] > 200
+    assert outcome.statuses[200] > 150
