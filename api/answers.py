@@ -1,8 +1,7 @@
 """Answers computed from the tables, in threads of their own."""
 
-import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import falcon
 
 from api.bodies import MetadataShape, body
 from api.freshness import complete_until, time_text
+from api.pool import Pool
 from api.questions import Kept, Question
 from api.reader import Reader
 from api.redaction import HEADER as REDACTION_HEADER
@@ -26,38 +26,36 @@ _HEADERS = {
 class Answers:
     """Computes answers as of now. What keeps answers for later goes in front of it (api/cache.py)."""
 
-    def __init__(self, data: Path, clock: Clock, query_seconds: float, shape: MetadataShape = "as-sent") -> None:
+    def __init__(
+        self, data: Path, clock: Clock, query_seconds: float, shape: MetadataShape = "as-sent", waiting: int = 32
+    ) -> None:
         self._data = data
         self._clock = clock
         self._seconds = query_seconds
         self._shape = shape
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reader")
+        self._pool = Pool(_THREADS, waiting)
+        self.has_free_thread = self._pool.has_free_thread
         self._local = threading.local()
-        self._pending = 0
+        self._readers: list[Reader] = []
         self.computed = 0
         """How often the database was asked."""
 
     async def answer(self, question: Question) -> Kept:
-        """The answer as of now. Raises what `Reader.run` raises."""
+        """The answer as of now. Raises what `Reader.run` and `Pool.run` raise."""
         self.computed += 1
-        self._pending += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, question)
-        finally:
-            self._pending -= 1
-
-    def has_free_thread(self) -> bool:
-        """Whether a question would be taken up at once."""
-        return self._pending < _THREADS
+        return await self._pool.run(partial(self._answer, question))
 
     def close(self) -> None:
-        """Let the query in hand finish."""
-        self._threads.shutdown()
+        """Let the query in hand finish, and close the files."""
+        self._pool.close()
+        for reader in self._readers:
+            reader.close()
 
     def _answer(self, question: Question) -> Kept:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data)
+            self._readers.append(reader)
         now = self._clock()
         answer = reader.run(question.query, question.parameters, question.projects, now, self._seconds)
         content = body(question.query, answer, self._shape, question.redact)

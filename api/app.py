@@ -3,6 +3,7 @@
 import falcon
 from falcon.asgi import App, Request, Response
 
+from api.access_log import Noted
 from api.answers import Answers
 from api.auth import Gate
 from api.bodies import MetadataShape
@@ -10,9 +11,11 @@ from api.cache import Cache
 from api.cors import cors
 from api.endpoints import EndpointsResource, load_endpoints
 from api.errors import Application, install_errors
+from api.key_uses import KeyUses
 from api.metrics import Metrics
 from api.openapi import OpenApiResource
 from api.queries import PATHS, QueryResource
+from api.rates import Rates
 from api.reader import ControlReader
 from api.warmer import Warmer
 from schema.clock import Clock, system_clock
@@ -51,12 +54,14 @@ class Lifespan:
 def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     """The API over a data folder. Raises SavedQueryError where an endpoint's file is wrong."""
     shape: MetadataShape = "arrays" if settings.metadata_shape == "arrays" else "as-sent"
-    answers = Answers(settings.data, clock, settings.query_seconds, shape)
+    answers = Answers(settings.data, clock, settings.query_seconds, shape, settings.queries_waiting)
     queries, control = load_endpoints(settings), ControlReader(settings.data)
     cache = Cache(answers.answer, clock, settings.cache_megabytes << 20)
     warmer = Warmer(cache, control.generation, answers.has_free_thread)
+    uses = KeyUses(settings.data)
+    gate = Gate(control, clock, uses, Rates(settings.rate_limit))
     resource = QueryResource(queries, cache, clock)
-    app: Application = App(middleware=[Lifespan(answers, warmer), Gate(control, clock), *cors(settings.cors_origins)])
+    app: Application = App(middleware=[Lifespan(answers, warmer), uses, Noted(), gate, *cors(settings.cors_origins)])
     install_errors(app)
     for path in PATHS:
         app.add_route(path, resource)

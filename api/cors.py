@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from falcon import CORSMiddleware
 from falcon.asgi import Request, Response
 
-EXPOSED = ("Age", "Cache-Status", "Date", "ETag", "Freshet-Complete-Until", "Retry-After", "Allow", "WWW-Authenticate")
+EXPOSED = (
+    *("Age", "Cache-Status", "Date", "ETag", "Freshet-Complete-Until", "Retry-After", "Allow", "WWW-Authenticate"),
+    *("RateLimit", "RateLimit-Policy"),
+)
 """The headers that a page may read beside those that it always may."""
 
 

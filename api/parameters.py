@@ -12,6 +12,8 @@ from schema.timestamps import parse_iso
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _UNENCODED_PLUS = re.compile(r"(.*:.*) ([0-9]{2}(?::?[0-9]{2})?)")
 Typed = str | int | None
+LONGEST = 1000
+"""How many characters a parameter may have: a search with a pattern of that size still ends within its time limit."""
 
 
 def typed_parameters(query: SavedQuery, given: Mapping[str, Sequence[str]]) -> dict[str, Typed]:
@@ -27,6 +29,8 @@ def _typed(parameter: Parameter, values: Sequence[str]) -> Typed:
     if len(values) > 1:
         raise ParameterError(name, ", ".join(values), "given more than once")
     value = (values[0] if values else "") or parameter.default or ""
+    if len(value) > LONGEST:
+        raise ParameterError(name, f"{value[:100]}…", f"too long: {len(value):,} characters, {LONGEST:,} are allowed")
     if parameter.type == "word" and (value or parameter.required) and value not in parameter.words:
         reason = "not one of the values allowed" if value else "missing"
         raise ParameterError(name, value or None, f"{reason}; allowed: {', '.join(parameter.words)}", parameter.words)

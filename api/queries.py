@@ -43,8 +43,9 @@ class QueryResource:
         ask = self._ask if len(text) > _LONGEST_KNOWN or "api_key" in text else self._known
         asked = ask(endpoint, text, caller, redact)
         fresh = wants_fresh(request.get_header("Cache-Control") or "")
+        request.context.endpoint = asked.query.name  # for the access log, like its rows
         kept, origin = await self._cache.answer(asked, caller.generation, fresh)
-        request.context.endpoint, request.context.rows = asked.query.name, kept.rows  # for the access log
+        request.context.rows = kept.rows
         now = self._clock()
         passing = {
             "date": http_date(now // SECOND),
@@ -62,8 +63,8 @@ class QueryResource:
 
     def _ask(self, endpoint: str, query_string: str, caller: Caller, redact: bool) -> Question:
         """The question in a request. Short ones without a key in them are remembered: 1 µs instead of 6."""
-        query = self._queries.get(endpoint)
-        if query is None:
+        query = self._queries.get(endpoint) or self._queries.get(endpoint.lower())
+        if query is None or (endpoint != query.name and endpoint.lower() != str(query.id)):
             names = sorted({query.name for query in self._queries.values()})
             raise falcon.HTTPNotFound(description=f"there is no endpoint {endpoint!r}; there are {', '.join(names)}")
         given = falcon.uri.parse_query_string(query_string, keep_blank=True)

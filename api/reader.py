@@ -25,6 +25,7 @@ from schema.tables import (
     LIVE_POSITIONS,
     control_migrations,
     control_path,
+    lacks,
     require_known,
     store_migrations,
     store_path,
@@ -142,12 +143,20 @@ class Reader:
             if db.in_transaction:
                 db.execute("ROLLBACK")
 
+    def close(self) -> None:
+        """Let go of the files. No run may be under way."""
+        self._control.close()
+        self._close_store()
+
+    def _close_store(self) -> None:
+        if self._db is not None:
+            self._db.close(True)  # its table functions hold it, and it the file
+            self._db = None
+
     def _current(self) -> apsw.Connection:
         generation = self._control.generation()
         if self._db is None or generation != self._generation:
-            if self._db is not None:
-                self._db.close(True)  # its table functions hold it, and it the file
-                self._db = None
+            self._close_store()
             path = store_path(self._data, generation)
             self._db, self._generation = open_database(path, store_migrations), generation
             self._trained.clear()
@@ -198,7 +207,7 @@ class Reader:
 def open_database(path: Path, migrations: Migrations) -> apsw.Connection:
     """Open a database for reading only.
 
-    Raises StoreMissing before a worker has made it, StoreTooNew where a newer version has.
+    Raises StoreMissing before a worker has made it or brought it up to date, StoreTooNew where a newer version has.
     """
     try:
         db = apsw.Connection(f"file:{quote(str(path))}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
@@ -209,4 +218,6 @@ def open_database(path: Path, migrations: Migrations) -> apsw.Connection:
     if not applied:
         raise StoreMissing(f"{path} is being made: try again in a moment")
     require_known(path, migrations, applied)
+    if lacks(migrations, applied):
+        raise StoreMissing(f"{path} was made by an older Freshet: start a worker, which brings it up to date")
     return db

@@ -206,7 +206,7 @@ def test_addresses_are_taken_out_for_those_alone_who_ask(kept: Kept) -> None:
 
 
 def test_every_process_warms_what_it_keeps(tmp_path: Path) -> None:
-    with Api(tmp_path, FRESHET_API_WORKERS="2") as api:
+    with Api(tmp_path, FRESHET_API_PROCESSES="2") as api:
         kept = Kept(api, add_key(api.data, "test"))
         kept.add()
 

@@ -64,9 +64,7 @@ def reading(data: Path) -> Iterator[Reader]:
     try:
         yield reader
     finally:
-        for db in (reader._db, reader._control._db):
-            if db is not None:
-                db.close()
+        reader.close()
 
 
 def query_of(sql: str, **fields: Any) -> SavedQuery:
