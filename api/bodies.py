@@ -25,7 +25,7 @@ def body(query: SavedQuery, answer: Answer, shape: MetadataShape = "as-sent", re
     for row in rows:
         if redact:
             for column, value in row.items():
-                if isinstance(value, str):
+                if isinstance(value, str) and column != query.next_column:  # a cursor is sent back as it is
                     row[column] = redact_json(value) if column in query.json_columns else redact_text(value)
         for column in query.json_columns:
             if row[column] is not None:

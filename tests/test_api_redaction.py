@@ -92,3 +92,9 @@ def test_every_text_of_an_answer_is_redacted_and_nothing_else() -> None:
         b'{"result":[{"id":"REDACTED","n":5,"message":"at REDACTED","metadata":[{"ip":[{"x":"REDACTED"}]}]},'
         b'{"id":"","n":1.5,"message":null,"metadata":null}]}'
     )
+
+
+def test_a_cursor_stays_as_it_is_whatever_it_looks_like() -> None:
+    query = query_of("-- column: text string\nSELECT 1", next="next")
+    answer = Answer(("text", "next"), [("1.2.3.4", None), (None, "1.2.3.4")])
+    assert body(query, answer, redact=True) == b'{"result":[{"text":"REDACTED"}],"next":"1.2.3.4"}'
