@@ -59,7 +59,7 @@ def test_only_brackets_are_added(sent: str, shaped: str) -> None:
 
 
 def test_the_shape_concerns_the_column_metadata_alone() -> None:
-    query = query_of("SELECT 1", json="metadata more")
+    query = query_of("-- column: metadata json\n-- column: more json\nSELECT 1")
     answer = Answer(("metadata", "more", "text"), [('{"a":{}}', '{"b":{}}', "{}"), (None, None, None)])
     assert body(query, answer, "arrays") == (
         b'{"result":[{"metadata":[{"a":[{}]}],"more":{"b":{}},"text":"{}"},{"metadata":null,"more":null,"text":null}]}'

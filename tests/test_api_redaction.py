@@ -84,7 +84,7 @@ def test_in_json_only_strings_that_are_values_change() -> None:
 
 
 def test_every_text_of_an_answer_is_redacted_and_nothing_else() -> None:
-    query = query_of("SELECT 1", json="metadata")
+    query = query_of("-- column: metadata json\nSELECT 1")
     answer = Answer(
         ("id", "n", "message", "metadata"), [("::1", 5, "at 1.2.3.4", '{"ip":{"x":"1.2.3.4"}}'), ("", 1.5, None, None)]
     )
