@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from schema.blocks import ENTRIES_PER_BLOCK, Entry, Hit
+from schema.blocks import ENTRIES_PER_BLOCK, Entry
 from schema.events import EdgeEvent, Invocation
 from schema.histogram import cell_of, whole_milliseconds
 from schema.retention import (
@@ -24,6 +24,7 @@ from schema.retention import (
 )
 from schema.tables import INVOCATION_GRAINS, ORIGIN_GRAINS
 from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
+from schema.url_blocks import Hit
 
 _timestamp = attrgetter("timestamp")
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.blocks import ENTRIES_PER_BLOCK, Entry, Hit
+from schema.blocks import ENTRIES_PER_BLOCK, Entry
 from schema.events import EdgeEvent, Invocation
 from schema.histogram import cell_of
 from schema.timestamps import HOUR, SECOND
+from schema.url_blocks import Hit
 from streams.fold import Deltas, InvocationDelta, fold_edge, fold_invocations
 
 NOON = 1_750_003_200_000_000 // HOUR * HOUR
