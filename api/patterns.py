@@ -13,6 +13,7 @@ from schema.errors import ParameterError
 _RIGHT_CONTEXT = re.compile(r"\$|\\[zbB]")
 _WHOLE_TEXT = re.compile(r"\\[AzCQ]")  # also any byte, a newline too, and a quotation that may not end
 _FLAGS = re.compile(r"\(\?(?!:|P?<)")
+_FLAGS_OFF = re.compile(r"\(\?[a-zA-Z]*-")
 
 
 class Pattern:
@@ -26,10 +27,9 @@ class Pattern:
         options.log_errors = False
         self.text = text
         self._search: Callable[[bytes], Any] = re2.compile(text.encode(), options=options).search
-        plain = _FLAGS.search(text) is None
-        self._extends = plain and _RIGHT_CONTEXT.search(text) is None
+        self._extends = _FLAGS.search(text) is None and _RIGHT_CONTEXT.search(text) is None
         self._lines: Callable[[memoryview], Iterator[Any]] | None = None
-        if plain and _WHOLE_TEXT.search(text) is None:
+        if _FLAGS_OFF.search(text) is None and _WHOLE_TEXT.search(text) is None:
             options.never_nl = True
             with suppress(re2.error):  # one that is almost too large for RE2
                 self._lines = re2.compile(b"(?m)(?:" + text.encode() + b").*", options=options).finditer

@@ -24,9 +24,9 @@ Origin = tuple[str, str]
 Decompress = Callable[[bytes], bytes]
 _FOREVER = 1 << 62
 _LARGE = 512  # requests: an unsealed block of fewer is merged soon, and not worth remembering
-_NEXT_ORIGIN = """
-SELECT project, origin FROM origin_hits WHERE (project, origin) > (?, ?) ORDER BY project, origin LIMIT 1
-"""
+_FIRST_ORIGIN = "SELECT project, origin FROM origin_hits WHERE project >= ? ORDER BY project, origin LIMIT 1"
+_NEXT_ORIGIN = "SELECT project, origin FROM origin_hits WHERE project = ? AND origin > ? ORDER BY origin LIMIT 1"
+_NEXT_PROJECT = "SELECT project, origin FROM origin_hits WHERE project > ? ORDER BY project, origin LIMIT 1"
 _HITS = """
 SELECT bucket, families, hits FROM origin_hits
 WHERE project = ? AND origin = ? AND grain = ? AND bucket >= ? AND bucket < ?
@@ -92,10 +92,8 @@ def _add_decided(db: apsw.Connection, search: Search, counts: Counter[tuple[int,
     """Add the hits of origins that decide for all their URLs; tells whether there are others in scope."""
     others = False
     size = grain * SECOND
-    for origin in _origins(db):
+    for origin in _origins(db, search.projects):
         search.look()
-        if not search.in_scope(origin[0]):
-            continue
         if not search.origins[origin[1]]:
             others = True
             continue
@@ -143,12 +141,16 @@ def _block(db: apsw.Connection, decompress: Decompress, number: int) -> UrlBlock
     return UrlBlock(decompress(row[0])) if row is not None else None
 
 
-def _origins(db: apsw.Connection) -> Iterator[Origin]:
-    """All origins, by one step in the index each rather than by reading every row."""
-    origin: Origin | None = db.execute("SELECT project, origin FROM origin_hits ORDER BY 1, 2 LIMIT 1").fetchone()
-    while origin is not None:
-        yield origin
-        origin = db.execute(_NEXT_ORIGIN, origin).fetchone()
+def _origins(db: apsw.Connection, projects: frozenset[str] | None) -> Iterator[Origin]:
+    """All origins of these projects (None: of all), by a step or two in the index each rather than by every row."""
+    for start in sorted(projects) if projects is not None else ("",):
+        origin: Origin | None = db.execute(_FIRST_ORIGIN, (start,)).fetchone()
+        while origin is not None and (projects is None or origin[0] == start):
+            yield origin
+            following: Origin | None = db.execute(_NEXT_ORIGIN, origin).fetchone()
+            if following is None and projects is None:
+                following = db.execute(_NEXT_PROJECT, origin[:1]).fetchone()
+            origin = following
 
 
 def _pieces(start: int, grain: int) -> Iterator[tuple[int, int, int]]:

@@ -43,27 +43,26 @@ class Search:
     def __init__(self, pattern: Pattern, projects: frozenset[str] | None, look: Look) -> None:
         self.pattern = pattern
         self.origins = Origins(pattern)
-        self._projects = projects
+        self.projects = projects
         self.look = look
         self._piece = _SMALLEST_PIECE
 
     def matched(self, block: UrlBlock) -> Iterator[Matched]:
         """The requests of runs in scope and not decided by their origin whose URL the pattern matches."""
-        keys = enumerate(block.keys)
-        numbers = [n for n, (project, origin) in keys if self.in_scope(project) and not self.origins[origin]]
         urls: _Urls | None = None
-        for first, last, lines in _stretches(block, numbers, self.pattern.searches_lines):
-            if lines:
-                before = -1
-                for at in self._lines(block, block.starts[first], block.text_end(last)):
-                    urls = urls or _urls(block)
-                    url = bisect_right(urls.starts, at) - 1
-                    if url != before:  # an empty match at a line's end is found twice
-                        yield _request(urls, url)
-                    before = url
-            else:
+        for first, last, lines in self._stretches(block):
+            start, end = block.starts[first], block.text_end(last)
+            if not lines:
                 urls = urls or _urls(block)
-                yield from self._one_by_one(block, urls, block.starts[first], block.text_end(last))
+                yield from self._one_by_one(block, urls, start, end)
+                continue
+            before = -1
+            for at in self._lines(block, start, end):
+                urls = urls or _urls(block)
+                url = bisect_right(urls.starts, at) - 1
+                if url != before:  # an empty match at a line's end is found twice
+                    yield _request(urls, url)
+                before = url
 
     def matched_between(self, block: UrlBlock, since: int, until: int) -> Iterator[int]:
         """The family sets of all requests in scope that match, decided or not, with since ≤ time < until (µs)."""
@@ -83,7 +82,26 @@ class Search:
 
     def in_scope(self, project: str) -> bool:
         """Whether events of a project count."""
-        return self._projects is None or project in self._projects
+        return self.projects is None or project in self.projects
+
+    def _stretches(self, block: UrlBlock) -> Iterator[tuple[int, int, bool]]:
+        """Runs to be searched that stand side by side: the first, the last, whether all their URLs are lines."""
+        origins, projects = self.origins, self.projects
+        if projects is None:
+            left_out = [number for number, (_, origin) in enumerate(block.keys) if origins[origin]]
+        else:
+            keys = enumerate(block.keys)
+            left_out = [number for number, (project, origin) in keys if project not in projects or origins[origin]]
+        first = 0
+        for end in (*left_out, len(block.keys)):
+            if first < end:
+                if not self.pattern.searches_lines:
+                    yield first, end - 1, False
+                elif False not in block.lines[first:end]:
+                    yield first, end - 1, True
+                else:
+                    yield from ((number, number, block.lines[number]) for number in range(first, end))
+            first = end + 1
 
     def _lines(self, block: UrlBlock, start: int, end: int) -> Iterator[int]:
         """Places of matches in the payload's text [start, end), whose URLs are lines."""
@@ -117,21 +135,6 @@ class Search:
                 self.look()
             if self.pattern.matches(_text(block, urls, url)):
                 yield _request(urls, url)
-
-
-def _stretches(block: UrlBlock, numbers: list[int], by_lines: bool) -> Iterator[tuple[int, int, bool]]:
-    """Runs that stand side by side: the first, the last, and whether their URLs can be searched as lines."""
-    stretch: tuple[int, int, bool] | None = None
-    for number in numbers:
-        lines = by_lines and block.lines[number]
-        if stretch is not None and stretch[1:] == (number - 1, lines):
-            stretch = (stretch[0], number, lines)
-            continue
-        if stretch is not None:
-            yield stretch
-        stretch = (number, number, lines)
-    if stretch is not None:
-        yield stretch
 
 
 def _urls(block: UrlBlock) -> _Urls:

@@ -77,6 +77,9 @@ def lines_found(pattern: Pattern, lines: list[bytes]) -> list[int]:
 @example(r"(?P<n>a)|\n", ["a", "b"])
 @example("a|b(", ["a", "b"])
 @example("a{1", ["a", "a{1"])
+@example("(?s)a.b", ["a", "b", "a/b"])
+@example("(?U)a+", ["", "aa"])
+@example("(?sm)^.*$", ["a", "", "b"])
 def test_a_search_of_many_lines_finds_those_in_which_the_pattern_is_found_alone(text: str, lines: list[str]) -> None:
     pattern = pattern_of(text)
     urls = [line.encode() for line in lines]
@@ -92,12 +95,14 @@ def test_plain_patterns_do_stand_whatever_follows(text: str) -> None:
     assert not compile_pattern("xyz").matches_whatever_follows(b"https://abc.supabase.co")
 
 
-@pytest.mark.parametrize("text", ["abc", "^abc", "abc$", r"\babc\b", r"/abc/", "a.c", "ab{1,2}c", "[^/]*", "(a)|b"])
+@pytest.mark.parametrize(
+    "text", ["abc", "^abc", "abc$", r"\babc\b", r"/abc/", "a.c", "ab{1,2}c", "[^/]*", "(a)|b", "(?is)a.c"]
+)
 def test_plain_patterns_are_searched_in_many_lines_at_once(text: str) -> None:
     assert compile_pattern(text).searches_lines
 
 
-@pytest.mark.parametrize("text", [r"\Aabc", r"abc\z", "(?s)a.c", "(?-m)^a", r"a\Cc", r"\Qa.c", r"\Qa.c\E"])
+@pytest.mark.parametrize("text", [r"\Aabc", r"abc\z", "(?-m)^a", "(?i-s:a)", r"a\Cc", r"\Qa.c", r"\Qa.c\E"])
 def test_patterns_that_could_look_beyond_a_line_are_not(text: str) -> None:
     assert not compile_pattern(text).searches_lines
 
