@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from api.patterns import compile_pattern
-from api.remembered import BlockCounts, Remembered, Subject
+from api.remembered import BlockCounts, Known, Remembered, Subject
 from api.searching import Look, Search
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN
 from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
@@ -53,11 +53,12 @@ def request_counts(
     pattern that RE2 refuses.
     """
     search = Search(compile_pattern(subject.pattern), subject.projects, look)
+    known = remembered.known(subject)
     first_minute = -floor_to(-since, MINUTE)
     counts: Counter[tuple[int, int]] = Counter()
     others = _add_decided(db, search, counts, first_minute, grain)
     if others:
-        _add_searched(db, decompress, search, remembered, subject, counts, since, grain)
+        _add_searched(db, decompress, search, remembered, known, counts, since, grain)
     if since < first_minute:
         bucket = floor_to(since, grain * SECOND)
         for (number,) in db.execute(_BLOCKS_OVER, (since, first_minute + HOUR, first_minute)):
@@ -108,13 +109,12 @@ def _add_searched(
     decompress: Decompress,
     search: Search,
     remembered: Remembered,
-    subject: Subject,
+    known: Known,
     counts: Counter[tuple[int, int]],
     since: int,
     grain: int,
 ) -> None:
     """Add the hits of all other origins, from the window's first whole minute on."""
-    known = remembered.known(subject)
     size, first_minute = grain * SECOND, -floor_to(-since, MINUTE)
     present: set[int] = set()
     for number, oldest, lasting in db.execute(_BLOCKS, (_LARGE, since)):

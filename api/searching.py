@@ -10,7 +10,7 @@ from schema.url_blocks import UrlBlock
 
 Look = Callable[[], None]
 """Called between two pieces of a search; raises where it is to be given up."""
-_SMALLEST_PIECE, _LARGEST_PIECE = 16 << 10, 1 << 20  # bytes of text in one call of RE2, which nothing interrupts
+_SMALLEST_PIECE, _LARGEST_PIECE = 16 << 10, 256 << 10  # bytes of text in one call of RE2, which nothing interrupts
 _QUICK, _SLOW = 0.001, 0.005  # seconds of a call: smaller or larger pieces next time
 _URLS_BETWEEN_LOOKS = 64
 Matched = tuple[int, int, int]
