@@ -5,9 +5,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from bench import ingest, patterns, replay
+from bench import disk, ingest, patterns, replay
 
-BENCHMARKS = {"ingest": ingest.main, "replay": replay.main, "patterns": patterns.main}
+BENCHMARKS = {"disk": disk.main, "ingest": ingest.main, "replay": replay.main, "patterns": patterns.main}
 
 for name in sys.argv[1:] or BENCHMARKS:
     BENCHMARKS[name]()

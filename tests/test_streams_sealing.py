@@ -23,11 +23,12 @@ from schema.errors import StoreRetired
 from schema.events import EdgeEvent
 from schema.retention import ENTRIES, NO_GRAIN, URLS
 from schema.settings import Settings
-from schema.tables import migrate
+from schema.tables import make_store, migrate
 from schema.timestamps import DAY, HOUR, MINUTE
 from streams.content import digests
 from streams.fold import fold_edge
 from streams.generations import set_retired
+from streams.kept import EVERYTHING, Keeper
 from streams.packing import Packer
 from streams.retention import Pruner
 from streams.sealing import FANOUT, GRACE, Sealer, commit
@@ -357,3 +358,28 @@ def test_two_processes_seal_one_store_while_a_third_applies_and_prunes(work: Wor
             plain.apply([request(OVER - number % 5 * HOUR + number, number, "pqr"[number % 3])])
         assert content(work.path) == content(plain.path)
         assert digests(work.path, {}) == digests(plain.path, {})
+
+
+def test_a_replay_that_copies_while_blocks_are_sealed_keeps_each_event_once(work: Work, tmp_path: Path) -> None:
+    def more(first: int, last: int) -> None:
+        for number in range(first, last):
+            work.apply([request(OVER - number % 3 * HOUR + number, number)])
+
+    new = tmp_path / "freshet-2.db"
+    make_store(new)
+    copied: dict[str, int] = {}
+    with closing(Store(new, lambda: work.now)) as store:
+        keeper = Keeper(work.path, store, EVERYTHING, EVERYTHING)
+        for first in (0, 50, 100):
+            more(first, first + 50)
+            assert sum(keeper.copy_blocks(copied)) > 0
+            work.seal()
+        with closing(sqlite3.connect(work.path)) as db, db:
+            db.execute("DELETE FROM entry_blocks WHERE id = (SELECT min(id) FROM entry_blocks)")  # as the pruner does
+        set_retired(work.path, True)
+        assert sum(keeper.copy_blocks(copied)) > 0
+        for table in (ENTRIES, URLS):
+            select = f"SELECT max_timestamp, count, sealed, payload FROM {table} ORDER BY 1, 2"  # noqa: S608
+            assert rows(new, select) == rows(work.path, select)
+        store.finish_replay()
+        assert rows(new, "SELECT * FROM copies") == []
