@@ -16,7 +16,7 @@ from schema.blocks import Compressor
 from schema.saved_queries import load_saved_queries
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN, migrate
 from schema.timestamps import DAY, HOUR, SECOND, floor_to
-from schema.url_blocks import URLS_PER_BLOCK, Hit, pack_hits
+from schema.url_blocks import URLS_PER_BLOCK, Requested, pack_urls
 from streams.sealing import URL_LEVEL
 
 URLS = int(os.environ.get("URLS", "10000000"))
@@ -43,24 +43,22 @@ def fill(folder: Path) -> None:
         moment = NOW - SPAN
         while moment < NOW:
             end = min(moment + spacing * URLS_PER_BLOCK, floor_to(moment, HOUR) + HOUR, NOW)
-            runs: dict[str, list[Hit]] = {}
+            hour = floor_to(moment, HOUR)
+            runs: dict[str, dict[Requested, list[int]]] = {}
             times = range(moment, end, spacing)
             for time_, ref in zip(times, chance.choices(refs, weights, k=len(times)), strict=True):
                 path, families = _PATHS[int(chance.random() * 5)]
                 query = f"?id=eq.{chance.getrandbits(64):x}" if chance.random() < 0.3 else ""
                 url = f"https://{ref}.supabase.co{path}{query}".encode()
-                runs.setdefault(ref, []).append(Hit(time_, families, url))
-            packed = pack_hits([(ref, f"https://{ref}.supabase.co", runs[ref]) for ref in sorted(runs)])
+                runs.setdefault(ref, {}).setdefault((families, url), []).append(time_ - hour)
+                for grain in (MINUTE_GRAIN, HOUR_GRAIN, DAY_GRAIN):
+                    if grain > MINUTE_GRAIN or time_ > NOW - 4 * HOUR or time_ < NOW - SPAN + HOUR:
+                        hits[ref, f"https://{ref}.supabase.co", grain, floor_to(time_, grain * SECOND), families] += 1
+            packed = pack_urls(hour, [(ref, f"https://{ref}.supabase.co", runs[ref]) for ref in sorted(runs)])
             db.execute(
                 "INSERT INTO url_blocks (min_timestamp, max_timestamp, count, sealed, payload) VALUES (?, ?, ?, 1, ?)",
                 (moment, times[-1], len(times), compressor.compress(packed)),
             )
-            for ref, requests in runs.items():
-                for hit in requests:
-                    for grain in (MINUTE_GRAIN, HOUR_GRAIN, DAY_GRAIN):
-                        if grain > MINUTE_GRAIN or hit.timestamp > NOW - 4 * HOUR or hit.timestamp < NOW - SPAN + HOUR:
-                            bucket = floor_to(hit.timestamp, grain * SECOND)
-                            hits[ref, f"https://{ref}.supabase.co", grain, bucket, hit.families] += 1
             moment = times[-1] + spacing
         rows = [(*key, count) for key, count in hits.items()]
         db.executemany("INSERT INTO origin_hits VALUES (?, ?, ?, ?, ?, ?)", rows)

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import msgspec
 
 from schema.blocks import pack_numbers, unpack_numbers
-from schema.timestamps import HOUR, floor_to
 
 URLS_PER_BLOCK = 5000
 _HEAD = 20
@@ -161,18 +160,6 @@ class Run(NamedTuple):
 def unpack_urls(payload: bytes) -> list[Run]:
     """The runs of a decompressed payload."""
     return list(UrlBlock(payload).runs())
-
-
-def pack_hits(runs: Sequence[tuple[str, str, Sequence[Hit]]]) -> bytes:
-    """The payload, not yet compressed, of runs (project, origin, requests), ascending, of requests of one UTC hour."""
-    hour = floor_to(runs[0][2][0].timestamp, HOUR)
-    packed: list[tuple[str, str, UrlTimes]] = []
-    for project, origin, hits in runs:
-        urls: dict[Requested, list[int]] = {}
-        for timestamp, families, url in hits:
-            urls.setdefault((families, url), []).append(timestamp - hour)
-        packed.append((project, origin, urls))
-    return pack_urls(hour, packed)
 
 
 def pack_urls(hour: int, runs: Iterable[tuple[str, str, UrlTimes]]) -> bytes:

@@ -24,7 +24,7 @@ BATCH_BYTES = 4 << 20  # of one partition in one fetch
 BUFFERED_BATCHES = 4
 PRUNE_EVERY = 1.0  # seconds
 SEAL_EVERY = 1.0  # seconds, where there was nothing to merge
-SEAL_RESTS = 9  # times as long as it has worked: a tenth of one core at most
+SEAL_RESTS = 4  # times as long as it has worked: a fifth of one core at most
 
 
 class FreshetApp(faust.App):

@@ -6,7 +6,7 @@ from typing import Any
 
 from schema import histogram
 from schema.blocks import LEVEL, NO_DICTIONARY, Compressor, Entry, pack_entries
-from schema.url_blocks import pack_hits
+from schema.url_blocks import pack_urls
 from streams.fold import Deltas
 
 _LARGEST_SUM = (1 << 63) - 1  # µs: sums stay there, 292,000 years of execution, rather than become inexact
@@ -45,9 +45,10 @@ class Packer:
         rows.origin_hits = [(*key, hits) for key, hits in deltas.origin_hits.items()]
         for project, entries in deltas.entry_blocks:
             rows.entry_blocks.append(self.entry_block(project, entries))
-        for runs in deltas.url_blocks:
-            times = [hit.timestamp for _, _, hits in runs for hit in hits]
-            rows.url_blocks.append(self.url_block(min(times), max(times), len(times), pack_hits(runs)))
+        for hour, runs in deltas.url_blocks:
+            times = [time for _, _, urls in runs for of_url in urls.values() for time in of_url]
+            packed = pack_urls(hour, runs)
+            rows.url_blocks.append(self.url_block(hour + min(times), hour + max(times), len(times), packed))
         return rows
 
     def entry_block(self, project: str, entries: Sequence[Entry]) -> Row:

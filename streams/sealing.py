@@ -125,12 +125,11 @@ class Sealer:
             end = time.monotonic() + STEP_SECONDS
             self._use_newest_dictionary()
             merges: list[Merge] = []
-            while time.monotonic() < end:
-                found = next(self._round, None)
-                if found is None:
-                    self._round = self._groups()
-                    break
+            while (found := next(self._round, None)) is not None:
                 merges += self._merge(*found)
+                if time.monotonic() > end:
+                    return merges
+            self._round = self._groups()
             return merges
 
     def _groups(self) -> Iterator[tuple[_Table, Group]]:

@@ -5,7 +5,6 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from api.reader import Reader, Searches
 from api.remembered import BlockCounts, Remembered, Subject
 from schema.errors import QueryTimeout
 from schema.tables import make_store, store_path
-from schema.url_blocks import Hit, UrlBlock, pack_hits
+from schema.url_blocks import UrlBlock, pack_urls
 
 SEAL = """
 import sys
@@ -167,14 +166,10 @@ def test_scopes_are_remembered_apart(tmp_path: Path) -> None:
             assert sum(row["total_rest_requests"] for row in rows) == total
 
 
-def block_of(hits: Sequence[Hit]) -> UrlBlock:
-    return UrlBlock(pack_hits([("p", "o", hits)]))
-
-
 def counted(minutes: int) -> BlockCounts:
     """What a block gave, with so many cells."""
-    hour = NOW - NOW % HOUR
-    block = block_of([Hit(hour + minute * MINUTE, 1, b"u") for minute in range(minutes)])
+    times = [minute * MINUTE for minute in range(minutes)]
+    block = UrlBlock(pack_urls(NOW - NOW % HOUR, [("p", "o", {(1, b"u"): times})]))
     return BlockCounts(block, [(1, 0, minutes)])
 
 

@@ -1,13 +1,14 @@
 """What goes into a URL block comes out of it: every request, by its run, with each distinct URL once."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schema.timestamps import HOUR
-from schema.url_blocks import Hit, UrlBlock, pack_hits, unpack_urls
+from schema.url_blocks import Hit, Requested, UrlBlock, pack_urls, unpack_urls
 
 HOUR_START = 1_750_000_000_000_000 // HOUR * HOUR
 TIMESTAMPS = st.one_of(
@@ -21,10 +22,21 @@ HITS = st.lists(st.builds(Hit, TIMESTAMPS, st.integers(0, 15), URLS), min_size=1
 RUNS = st.dictionaries(st.tuples(st.text(max_size=8), st.text(max_size=12)), HITS, min_size=1, max_size=8)
 
 
+def packed(runs: Sequence[tuple[str, str, Sequence[Hit]]]) -> bytes:
+    """The payload of some requests."""
+    grouped: list[tuple[str, str, dict[Requested, list[int]]]] = []
+    for project, origin, hits in runs:
+        urls: dict[Requested, list[int]] = {}
+        for hit in hits:
+            urls.setdefault((hit.families, hit.url), []).append(hit.timestamp - HOUR_START)
+        grouped.append((project, origin, urls))
+    return pack_urls(HOUR_START, grouped)
+
+
 @given(RUNS)
 @settings(max_examples=200)
 def test_runs_of_urls_come_back_as_they_were(runs: dict[tuple[str, str], list[Hit]]) -> None:
-    block = UrlBlock(pack_hits([(*key, hits) for key, hits in sorted(runs.items())]))
+    block = UrlBlock(packed([(*key, hits) for key, hits in sorted(runs.items())]))
     assert block.keys == sorted(runs)
     assert (block.hour, block.count) == (HOUR_START, sum(map(len, runs.values())))
     starts, requests, offsets = block.url_starts(), block.url_requests(), block.offsets
@@ -47,7 +59,7 @@ def test_a_hostile_url_does_not_shift_its_neighbours() -> None:
     urls = [b"https://h/a", b"", b"\n", b"https://h/b\nhttps://h/c", b"", b"https://h/d\n"]
     hits = [Hit(HOUR_START + number, number, url) for number, url in enumerate(urls)]
     other = [Hit(HOUR_START + 9, 0, b""), Hit(HOUR_START + 8, 0, b"")]
-    first, second = unpack_urls(pack_hits([("p", "https://h", hits), ("p", "https://i", other)]))
+    first, second = unpack_urls(packed([("p", "https://h", hits), ("p", "https://i", other)]))
     assert list(first.hits()) == hits
     assert list(first.hits()) == hits  # once more: a run is read any number of times
     assert list(second.hits()) == other
