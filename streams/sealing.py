@@ -17,48 +17,29 @@ import fcntl
 import logging
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import zstandard
 
-from schema.blocks import ENTRIES_PER_BLOCK, NO_DICTIONARY, Decompressor, unpack_entries
+from schema.blocks import NO_DICTIONARY, Decompressor, unpack_entries
 from schema.clock import Clock
 from schema.retention import ENTRIES, URLS
-from schema.timestamps import HOUR, MINUTE, floor_to
-from schema.url_blocks import URLS_PER_BLOCK, UrlBlock
+from schema.timestamps import HOUR, MINUTE
+from schema.url_blocks import UrlBlock
 from streams.merging import ENTRY_BYTES_PER_BLOCK, merge_entries, merge_urls
 from streams.packing import Packer, Row
 from streams.store import Store
+from streams.unsealed import TABLES, Group, Piece, Table
 
 log = logging.getLogger("freshet.sealing")
 
-FANOUT = 16
 GRACE = 5 * MINUTE  # after an hour's end, for what comes a little late
 CLOSE_EVERY = 60.0  # seconds between two rounds that seal what came late to hours that are over
 STEP_SECONDS = 0.02
-MOST_BLOCKS = 2048  # of one merge
 MOST_BYTES = 16 << 20  # of one merge, decompressed
 URL_LEVEL = 6  # zstd's: a fifth smaller than level 1; read far more often than written
-
-
-class Group(NamedTuple):
-    """What is merged together: one UTC hour (its start in µs), of entries one project's."""
-
-    project: str
-    hour: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A block, before it is read: its id, how many requests or entries it holds, and whether it is sealed."""
-
-    id: int
-    count: int
-    sealed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +51,7 @@ class Merge:
     rows: Sequence[Row]
 
 
-class _Table:
-    """How unsealed blocks of one of the two tables are found and replaced."""
-
-    def __init__(self, name: str, full: int, key: str, columns: str) -> None:
-        self.name = name
-        self.half = full // 2
-        first, where, order = (f"{key}, ", f"{key} = ? AND ", f"{key}, ") if key else ("'', ", "? = '' AND ", "")
-        after = f"({key}, max_timestamp) >= (?, ?)" if key else "'' >= ? AND max_timestamp >= ?"
-        unsealed = f"FROM {name} INDEXED BY {name}_unsealed WHERE sealed = 0 AND "
-        hour = f"{where}max_timestamp >= ? AND max_timestamp < ?"
-        self.next = f"SELECT {first}max_timestamp {unsealed}{after} ORDER BY {order}max_timestamp LIMIT 1"
-        self.unsealed = f"SELECT id, count, sealed {unsealed}{hour} ORDER BY id LIMIT ?"
-        self.small = f"SELECT id, count, sealed FROM {name} WHERE {hour} AND sealed = 1 AND count < ?"  # noqa: S608
-        self.insert = f"INSERT INTO {name} ({columns}, sealed) VALUES ({', '.join('?' * (columns.count(',') + 2))})"  # noqa: S608
-
-
-_TABLES = (
-    _Table(ENTRIES, ENTRIES_PER_BLOCK, "project", "project, min_timestamp, max_timestamp, count, dictionary, payload"),
-    _Table(URLS, URLS_PER_BLOCK, "", "min_timestamp, max_timestamp, count, payload"),
-)
-_INSERT = {table.name: table.insert for table in _TABLES}
+_INSERT = {table.name: table.insert for table in TABLES}
 
 
 class Sealer:
@@ -132,26 +93,19 @@ class Sealer:
             self._round = self._groups()
             return merges
 
-    def _groups(self) -> Iterator[tuple[_Table, Group]]:
-        """One round: every hour (of every project) with unsealed blocks, by one step in an index each."""
+    def _groups(self) -> Iterator[tuple[Table, Group]]:
+        """One round: every hour (of every project) with unsealed blocks."""
         self._closing = time.monotonic() - self._last_close >= self._close_every
         if self._closing:
             self._last_close = time.monotonic()
-        for table in _TABLES:
-            after = Group("", 0)
-            while (row := self._db.execute(table.next, after).fetchone()) is not None:
-                group = Group(row[0], floor_to(row[1], HOUR))
+        for table in TABLES:
+            for group in table.groups(self._db):
                 if (table.name, group) not in self._damaged:
                     yield table, group
-                after = Group(group.project, group.hour + HOUR)
 
-    def _merge(self, table: _Table, group: Group) -> Iterator[Merge]:
-        span = (group.project, group.hour, group.hour + HOUR)
+    def _merge(self, table: Table, group: Group) -> Iterator[Merge]:
         closing = self._closing and group.hour + HOUR + GRACE <= self._clock()
-        pieces = [Piece(*row) for row in self._db.execute(table.unsealed, (*span, MOST_BLOCKS))]
-        if closing and pieces:
-            pieces += [Piece(*row) for row in self._db.execute(table.small, (*span, table.half))]
-        chosen = pieces if closing else same_tier(pieces)
+        chosen = table.to_merge(self._db, group, closing)
         if not chosen:
             return
         try:
@@ -164,12 +118,12 @@ class Sealer:
             self._damaged.add((table.name, group))
 
     @staticmethod
-    def _is_done(table: _Table, row: Row) -> bool:
+    def _is_done(table: Table, row: Row) -> bool:
         """Whether a merged block is worth no further merge: half full, or few large records."""
         count, payload = row[-2 if table.name == URLS else -3], row[-1]
         return bool(count >= table.half or zstandard.frame_content_size(payload) >= ENTRY_BYTES_PER_BLOCK // 2)
 
-    def _read(self, table: _Table, pieces: Sequence[Piece]) -> list[tuple[int, int, bytes]]:
+    def _read(self, table: Table, pieces: Sequence[Piece]) -> list[tuple[int, int, bytes]]:
         """Blocks as (id, count, payload); the first, and of the others as many as are not too much for one merge."""
         select = {
             ENTRIES: "SELECT dictionary, payload FROM entry_blocks WHERE id = ?",
@@ -210,14 +164,6 @@ class Sealer:
             (content,) = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).fetchone()
             self._trained[dictionary] = Decompressor(content)
         return self._trained[dictionary]
-
-
-def same_tier(pieces: Sequence[Piece]) -> list[Piece]:
-    """The blocks of the smallest tier that has enough of them to be merged; none where none has."""
-    tiers: defaultdict[int, list[Piece]] = defaultdict(list)
-    for piece in pieces:
-        tiers[(piece.count.bit_length() - 1) // (FANOUT.bit_length() - 1)].append(piece)
-    return next((tiers[tier] for tier in sorted(tiers) if len(tiers[tier]) >= FANOUT), [])
 
 
 def commit(store: Store, merges: Sequence[Merge]) -> int:

@@ -31,8 +31,9 @@ from streams.generations import set_retired
 from streams.kept import EVERYTHING, Keeper
 from streams.packing import Packer
 from streams.retention import Pruner
-from streams.sealing import FANOUT, GRACE, Merge, Sealer, commit
+from streams.sealing import GRACE, Merge, Sealer, commit
 from streams.store import FoldedBatch, Store
+from streams.unsealed import FANOUT
 
 NOW = 1_750_000_000_000_000 // DAY * DAY + 12 * HOUR
 OVER = NOW - 2 * HOUR
