@@ -200,7 +200,7 @@ class Reader:
 
 def _go_on(data: Path, searches: Searches, subject: Subject, since: int) -> None:
     """Finish a search with a connection of its own."""
-    db = _open(store_path(data, subject.generation), store_migrations)
+    db = open_database(store_path(data, subject.generation), store_migrations)
     try:
         go_on(db, Decompressor().decompress, searches.background.make_way, searches.remembered, subject, since)
     finally:

@@ -21,11 +21,11 @@ from test_streams_store import EDGE, content, rows
 from schema.blocks import train_dictionary
 from schema.errors import StoreRetired
 from schema.events import EdgeEvent
-from schema.retention import ENTRIES, NO_GRAIN, URLS
+from schema.retention import ENTRIES, NO_GRAIN, NOTHING_EXPIRED, URLS, Horizons
 from schema.settings import Settings
 from schema.tables import make_store, migrate
 from schema.timestamps import DAY, HOUR, MINUTE
-from streams.content import digests
+from streams.content import Digest, Range, digests, snapshot
 from streams.fold import fold_edge
 from streams.generations import set_retired
 from streams.kept import EVERYTHING, Keeper
@@ -45,6 +45,12 @@ def request(timestamp: int, number: int = 0, project: str = "p") -> EdgeEvent:
     url = f"https://{project}.host/rest/{number % 7}"
     data = f'{{"n":{number}}}'.encode()
     return EdgeEvent(timestamp, project, url, f"https://{project}.host", number % 4, b"", data)
+
+
+def digest(path: Path, horizons: Horizons = NOTHING_EXPIRED) -> dict[Range, Digest]:
+    """The digest of all ranges of a store."""
+    with snapshot(path) as db:
+        return digests(db, horizons)
 
 
 class Work:
@@ -109,9 +115,9 @@ def work(tmp_path: Path) -> Iterator[Work]:
 def test_an_hour_that_is_over_is_sealed_into_full_blocks(work: Work) -> None:
     for number in range(300):
         work.apply([request(OVER + number * 1_000_000, number)])
-    before = content(work.path), digests(work.path, {})
+    before = content(work.path), digest(work.path)
     assert work.seal() >= 600
-    assert (content(work.path), digests(work.path, {})) == before
+    assert (content(work.path), digest(work.path)) == before
     assert rows(work.path, ALL_SEALED) == [(1,)]
     assert sum(work.counts(ENTRIES)) == sum(work.counts(URLS)) == 300
     assert len(work.counts(ENTRIES)) <= 5
@@ -161,14 +167,14 @@ def test_entries_are_compressed_anew_with_the_newest_dictionary(work: Work) -> N
         one = request(OVER + number, number)
         one.data = texts[number].encode()
         work.apply([one])
-    before = digests(work.path, {})
+    before = digest(work.path)
     stored = "SELECT sum(length(payload)), min(dictionary), max(dictionary) FROM entry_blocks"
     ((without, *_),) = rows(work.path, stored)
     work.store.add_dictionary(train_dictionary([text.encode() for text in texts]))
     work.seal()
     assert rows(work.path, stored)[0][1:] == (1, 1)
     assert rows(work.path, stored)[0][0] < without / 4
-    assert digests(work.path, {}) == before
+    assert digest(work.path) == before
 
 
 def test_large_records_make_blocks_of_few(work: Work) -> None:
@@ -176,12 +182,12 @@ def test_large_records_make_blocks_of_few(work: Work) -> None:
         one = request(OVER + number, number)
         one.data = os.urandom(300 << 10)
         work.apply([one])
-    before = digests(work.path, {})
+    before = digest(work.path)
     work.seal()
     assert rows(work.path, ALL_SEALED) == [(1,)]
     assert sum(work.counts(ENTRIES)) == 40
     assert max(work.counts(ENTRIES)) * (300 << 10) < 5 << 20
-    assert digests(work.path, {}) == before
+    assert digest(work.path) == before
 
 
 @pytest.mark.parametrize("table", [ENTRIES, URLS])
@@ -289,7 +295,7 @@ def test_any_sequence_of_batches_prunings_and_sealings_holds_what_it_held_withou
                     work.seal() if step.what == "seal" else work.round()
         horizons = sealed.store.horizons()
         assert horizons == plain.store.horizons()
-        assert digests(sealed.path, horizons) == digests(plain.path, horizons)
+        assert digest(sealed.path, horizons) == digest(plain.path, horizons)
         content(sealed.path)
 
 
@@ -329,13 +335,13 @@ def sealing_process(path: Path, die_at: str = "") -> "subprocess.Popen[str]":
 def test_a_process_that_is_killed_while_it_seals_loses_and_doubles_nothing(work: Work, die_at: str) -> None:
     for number in range(60):
         work.apply([request(OVER + number, number), request(OVER - HOUR + number, number, "q")])
-    before = content(work.path), digests(work.path, {})
+    before = content(work.path), digest(work.path)
     with sealing_process(work.path, die_at) as process:
         process.communicate("\n", timeout=60)
         assert process.returncode == -signal.SIGKILL
-    assert (content(work.path), digests(work.path, {})) == before
+    assert (content(work.path), digest(work.path)) == before
     work.seal()
-    assert (content(work.path), digests(work.path, {})) == before
+    assert (content(work.path), digest(work.path)) == before
     assert rows(work.path, ALL_SEALED) == [(1,)]
 
 
@@ -364,7 +370,7 @@ def test_two_processes_seal_one_store_while_a_third_applies_and_prunes(work: Wor
         for number in range(500):
             plain.apply([request(OVER - number % 5 * HOUR + number, number, "pqr"[number % 3])])
         assert content(work.path) == content(plain.path)
-        assert digests(work.path, {}) == digests(plain.path, {})
+        assert digest(work.path) == digest(plain.path)
 
 
 def test_a_replay_that_copies_while_blocks_are_sealed_keeps_each_event_once(work: Work, tmp_path: Path) -> None:
@@ -376,15 +382,17 @@ def test_a_replay_that_copies_while_blocks_are_sealed_keeps_each_event_once(work
     make_store(new)
     copied: dict[str, int] = {}
     with closing(Store(new, lambda: work.now)) as store:
-        keeper = Keeper(work.path, store, EVERYTHING, EVERYTHING)
+        keeper = Keeper(store, EVERYTHING, EVERYTHING)
         for first in (0, 50, 100):
             more(first, first + 50)
-            assert sum(keeper.copy_blocks(copied)) > 0
+            with snapshot(work.path) as old:
+                assert sum(keeper.copy_blocks(old, copied)) > 0
             work.seal()
         with closing(sqlite3.connect(work.path)) as db, db:
             db.execute("DELETE FROM entry_blocks WHERE id = (SELECT min(id) FROM entry_blocks)")  # as the pruner does
         set_retired(work.path, True)
-        assert sum(keeper.copy_blocks(copied)) > 0
+        with snapshot(work.path) as old:
+            assert sum(keeper.copy_blocks(old, copied)) > 0
         for table in (ENTRIES, URLS):
             select = f"SELECT max_timestamp, count, sealed, payload FROM {table} ORDER BY 1, 2"  # noqa: S608
             assert rows(new, select) == rows(work.path, select)
