@@ -11,7 +11,7 @@ from api.bodies import MetadataShape, body
 from api.freshness import complete_until, time_text
 from api.pool import Pool
 from api.questions import Kept, Question
-from api.reader import Reader
+from api.reader import Reader, Searches
 from api.redaction import HEADER as REDACTION_HEADER
 from schema.clock import Clock
 
@@ -37,6 +37,7 @@ class Answers:
         self.has_free_thread = self._pool.has_free_thread
         self._local = threading.local()
         self._readers: list[Reader] = []
+        self._searches = Searches()
         self.computed = 0
         """How often the database was asked."""
 
@@ -46,7 +47,8 @@ class Answers:
         return await self._pool.run(partial(self._answer, question))
 
     def close(self) -> None:
-        """Let the query in hand finish, and close the files."""
+        """Let the query in hand finish, give up what is searched in the background, and close the files."""
+        self._searches.background.close()
         self._pool.close()
         for reader in self._readers:
             reader.close()
@@ -54,7 +56,7 @@ class Answers:
     def _answer(self, question: Question) -> Kept:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
-            reader = self._local.reader = Reader(self._data)
+            reader = self._local.reader = Reader(self._data, self._searches)
             self._readers.append(reader)
         now = self._clock()
         answer = reader.run(question.query, question.parameters, question.projects, now, self._seconds)

@@ -5,6 +5,7 @@ follows the generation when it changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -12,14 +13,16 @@ from urllib.parse import quote
 import apsw
 from sqlite_utils.migrations import Migrations
 
+from api.background import Background
 from api.deadline import Deadline
 from api.freshness import Progress
 from api.functions import let_only_read, register_functions, register_table
 from api.matching_entries import Filters, matching_entries
 from api.recent_entries import recent_entries
-from api.request_counts import request_counts
+from api.remembered import Remembered, Subject
+from api.request_counts import go_on, request_counts
 from schema.blocks import NO_DICTIONARY, Decompressor
-from schema.errors import StoreMissing
+from schema.errors import QueryTimeout, StoreMissing
 from schema.saved_queries import SavedQuery
 from schema.tables import (
     LIVE_POSITIONS,
@@ -33,6 +36,7 @@ from schema.tables import (
 
 _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
 _BUSY_MILLISECONDS = 1000
+_REMEMBERED_BYTES = 16 << 20
 _APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
 _KEY = """
 SELECT name, hash, projects, endpoints, allow, expires_at, (SELECT current FROM generation) FROM keys WHERE id = ?
@@ -93,11 +97,20 @@ class ControlReader:
         return self._db
 
 
+class Searches:
+    """What the readers of a process share: what patterns have been found to count, and searches that go on."""
+
+    def __init__(self, remembered_bytes: int = _REMEMBERED_BYTES) -> None:
+        self.remembered = Remembered(remembered_bytes)
+        self.background = Background()
+
+
 class Reader:
     """Runs saved queries for one thread."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, searches: Searches | None = None) -> None:
         self._data = data
+        self._searches = searches or Searches()
         self._control = ControlReader(data)
         self._generation = 0
         self._db: apsw.Connection | None = None
@@ -116,9 +129,20 @@ class Reader:
     ) -> Answer:
         """Answer a query as of `now` (µs) within so many seconds; all its reads see one state of the database.
 
-        A pattern counts requests of these projects' events alone (None: all).
-        Raises ParameterError, QueryTimeout, StoreMissing, StoreTooNew.
+        A pattern counts requests of these projects' events alone (None: all). Its search goes on in the background
+        past the time limit, for the next call. Raises ParameterError, QueryTimeout, StoreMissing, StoreTooNew.
         """
+        with self._searches.background.query():
+            return self._run(query, parameters, projects, now, seconds)
+
+    def _run(
+        self,
+        query: SavedQuery,
+        parameters: Mapping[str, Value],
+        projects: frozenset[str] | None,
+        now: int,
+        seconds: float,
+    ) -> Answer:
         db = self._current()
         self._deadline = deadline = Deadline(seconds)
         self._projects = projects
@@ -171,7 +195,7 @@ class Reader:
             return recent_entries(db, self._decompress_entries, self._deadline, project, after, until, limit)
 
         def requests(pattern: str, since: int, grain: int) -> Iterator[tuple[Value, ...]]:
-            return request_counts(db, self._plain.decompress, self._deadline, pattern, since, grain, self._projects)
+            return self._request_counts(db, pattern, since, grain)
 
         def matching(
             project: str,
@@ -194,6 +218,17 @@ class Reader:
         register_table(db, "matching_entries", matching, ("id", "timestamp", "event_message", "metadata", "next"))
         let_only_read(db, "recent_entries", "request_counts", "matching_entries")
 
+    def _request_counts(
+        self, db: apsw.Connection, pattern: str, since: int, grain: int
+    ) -> Iterator[tuple[int, int, int]]:
+        subject = Subject(self._generation, pattern, self._projects)
+        look, remembered = self._deadline.check, self._searches.remembered
+        try:
+            yield from request_counts(db, self._plain.decompress, look, remembered, subject, since, grain)
+        except QueryTimeout:
+            self._searches.background.go_on(subject, partial(_go_on, self._data, self._searches, subject, since))
+            raise
+
     def _decompress_entries(self, dictionary: int, payload: bytes) -> bytes:
         if dictionary == NO_DICTIONARY:
             return self._plain.decompress(payload)
@@ -202,6 +237,15 @@ class Reader:
             content: bytes = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).get
             self._trained[dictionary] = Decompressor(content)
         return self._trained[dictionary].decompress(payload)
+
+
+def _go_on(data: Path, searches: Searches, subject: Subject, since: int) -> None:
+    """Finish a search with a connection of its own."""
+    db = open_database(store_path(data, subject.generation), store_migrations)
+    try:
+        go_on(db, Decompressor().decompress, searches.background.make_way, searches.remembered, subject, since)
+    finally:
+        db.close()
 
 
 def open_database(path: Path, migrations: Migrations) -> apsw.Connection:

@@ -5,9 +5,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from bench import http, ingest, replay
+from bench import disk, http, ingest, patterns, replay
 
-BENCHMARKS = {"ingest": ingest.main, "replay": replay.main, "http": http.main}
+BENCHMARKS = {
+    "disk": disk.main,
+    "http": http.main,
+    "ingest": ingest.main,
+    "patterns": patterns.main,
+    "replay": replay.main,
+}
 
 for name in sys.argv[1:] or BENCHMARKS:
     BENCHMARKS[name]()
