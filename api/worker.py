@@ -1,7 +1,7 @@
 """gunicorn's asgi worker, hardened: slow clients, too many of them, and a stop that waits for nobody who is idle.
 
 It leans on private methods of a pinned gunicorn; tests/test_api_connections.py holds what is relied on. What the stock
-worker leaves open, and what is done about it, is told in docs/decisions/0007-limits.md.
+worker leaves open, and what is done about it, is told in docs/decisions/0009-limits.md.
 """
 
 import asyncio
