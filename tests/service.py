@@ -120,9 +120,10 @@ class Service:
         wait_for("the API", lambda: self._answers())
 
     def get(self, path: str, **parameters: Any) -> Reply:
-        """GET with the service's key; parameters that are None are left out."""
+        """GET with the service's key an answer that was not kept; parameters that are None are left out."""
         query = urlencode({name: value for name, value in parameters.items() if value is not None})
-        request = Request(f"http://{self.settings.listen}{path}?{query}", headers={"X-API-KEY": self.key})
+        headers = {"X-API-KEY": self.key, "Cache-Control": "no-cache"}
+        request = Request(f"http://{self.settings.listen}{path}?{query}", headers=headers)
         try:
             with urlopen(request, timeout=30) as answer:  # noqa: S310
                 return Reply(answer.status, answer.headers, json.load(answer))
