@@ -17,8 +17,9 @@ lint: .venv/dev.stamp
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: .venv/dev.stamp
-	.venv/bin/python -m bench
+# The short form, under ten minutes; `.venv/bin/python -m bench NAME --events N` for more of one.
+bench: .venv/bench.stamp
+	.venv/bin/python -m bench --short --into build
 
 # An hour of faults on a real Kafka, every table held against the log; the report goes to chaos.md.
 chaos: .venv/dev.stamp
@@ -28,6 +29,8 @@ chaos: .venv/dev.stamp
 lock: .venv/dev.stamp
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra build --python-version 3.11 pyproject.toml -o requirements/run.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra dev --python-version 3.11 pyproject.toml -o requirements/dev.txt
+	uv pip compile -q --generate-hashes --no-emit-index-url --extra bench --override requirements/bench-override.txt \
+		-c requirements/dev.txt --python-version 3.11 pyproject.toml -o requirements/bench.txt
 
 clean:
 	rm -rf .venv .cache data build *.egg-info
@@ -44,4 +47,10 @@ clean:
 
 .venv/dev.stamp: requirements/dev.txt .venv/run.stamp
 	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# Without dependencies' dependencies: the lock has them all, and pip would refuse what bench-override.txt overrides.
+.venv/bench.stamp: requirements/bench.txt .venv/dev.stamp
+	@echo "Setting up the benchmarks' peers (once)"
+	@$(PIP) --no-deps --require-hashes -r requirements/bench.txt
 	@touch $@

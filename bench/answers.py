@@ -1,0 +1,96 @@
+"""Freshet's API as the benchmarks ask it: a process of its own on a data folder, over one kept connection."""
+
+import http.client
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from service import free_port, wait_for
+
+from ops.keys import add_key
+from schema.settings import Settings, to_environment
+
+CLOCKED = Path(__file__).resolve().parents[1] / "tests" / "clocked.py"
+FRESH = {"Cache-Control": "no-cache"}
+"""The header by which a client asks for an answer that was not kept."""
+
+
+class Reply(NamedTuple):
+    """An answer: seconds from asking to its last byte, status and body."""
+
+    seconds: float
+    status: int
+    body: bytes
+
+
+class Client:
+    """Asks one API over one connection, with a key."""
+
+    def __init__(self, listen: str, key: str) -> None:
+        self._connection = http.client.HTTPConnection(listen, timeout=120)
+        self.key = key
+
+    def ask(self, endpoint: str, parameters: Mapping[str, str], headers: Mapping[str, str] = FRESH) -> Reply:
+        """GET an endpoint."""
+        began = time.perf_counter()
+        self._connection.request("GET", path(endpoint, parameters), headers={"X-API-KEY": self.key, **headers})
+        response = self._connection.getresponse()
+        body = response.read()
+        return Reply(time.perf_counter() - began, response.status, body)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class Api(NamedTuple):
+    """A running API."""
+
+    settings: Settings
+    process: subprocess.Popen[bytes]
+    client: Client
+
+
+def path(endpoint: str, parameters: Mapping[str, str]) -> str:
+    """The path and query of a request."""
+    return f"/api/endpoints/{endpoint}?{urlencode(parameters)}"
+
+
+@contextmanager
+def api(data: Path, now: int | None = None, **settings: object) -> Iterator[Api]:
+    """An API over a data folder, its clock standing at `now` (µs) unless that is None."""
+    chosen = Settings(data=data, listen=f"127.0.0.1:{free_port()}", **settings)  # type: ignore[arg-type]
+    key = add_key(data, "bench", replace=True)
+    clock = data / "clock"
+    clock.unlink(missing_ok=True)
+    if now is not None:
+        clock.write_text(str(now))
+    with (data / "api.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(CLOCKED), "api", str(clock)],
+            env={**os.environ, **to_environment(chosen)},
+            stdout=log,
+            stderr=log,
+        )
+    client = Client(chosen.listen, key)
+    try:
+        wait_for("the API", lambda: _answers(client))
+        yield Api(chosen, process, client)
+    finally:
+        client.close()
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(client: Client) -> bool:
+    try:
+        return client.ask("logs.all", {"project": "nobody"}).status == 200
+    except OSError:
+        client.close()
+        return False
