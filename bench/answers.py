@@ -17,6 +17,7 @@ from ops.keys import add_key
 from schema.settings import Settings, to_environment
 
 CLOCKED = Path(__file__).resolve().parents[1] / "tests" / "clocked.py"
+_IDLE = 2.0  # seconds; the API closes a connection after 5
 FRESH = {"Cache-Control": "no-cache"}
 """The header by which a client asks for an answer that was not kept."""
 
@@ -34,19 +35,25 @@ class Client:
 
     def __init__(self, listen: str, key: str) -> None:
         self._connection = http.client.HTTPConnection(listen, timeout=120)
+        self._last = -_IDLE
         self.key = key
 
     def ask(self, endpoint: str, parameters: Mapping[str, str], headers: Mapping[str, str] = FRESH) -> Reply:
-        """GET an endpoint."""
+        """GET an endpoint; a connection that the API may have closed as idle is opened anew before."""
+        if time.monotonic() - self._last > _IDLE:
+            self._connection.close()
+            self._connection.connect()
         began = time.perf_counter()
         self._connection.request("GET", path(endpoint, parameters), headers={"X-API-KEY": self.key, **headers})
         response = self._connection.getresponse()
         body = response.read()
+        self._last = time.monotonic()
         return Reply(time.perf_counter() - began, response.status, body)
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+        self._last = -_IDLE
 
 
 class Api(NamedTuple):
