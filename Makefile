@@ -17,9 +17,9 @@ lint: .venv/dev.stamp
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-# The short form, under ten minutes; `.venv/bin/python -m bench NAME --events N` for more of one.
+# The short form, under ten minutes; `.venv/bench/bin/python -m bench NAME --events N` for more of one.
 bench: .venv/bench.stamp
-	.venv/bin/python -m bench --short --into build
+	.venv/bench/bin/python -m bench --short --into build
 
 # An hour of faults on a real Kafka, every table held against the log; the report goes to chaos.md.
 chaos: .venv/dev.stamp
@@ -49,8 +49,10 @@ clean:
 	@$(PIP) --require-hashes -r requirements/dev.txt
 	@touch $@
 
-# Without dependencies' dependencies: the lock has them all, and pip would refuse what bench-override.txt overrides.
+# The peers have an environment of their own: sqlite-utils would load their numpy and pandas into Freshet's processes.
+# The lock has all there is, and pip would refuse what bench-override.txt overrides.
 .venv/bench.stamp: requirements/bench.txt .venv/dev.stamp
 	@echo "Setting up the benchmarks' peers (once)"
-	@$(PIP) --no-deps --require-hashes -r requirements/bench.txt
+	@.venv/bin/python -m venv .venv/bench
+	@.venv/bench/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/bench.txt
 	@touch $@

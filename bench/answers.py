@@ -1,9 +1,7 @@
 """Freshet's API as the benchmarks ask it: a process of its own on a data folder, over one kept connection."""
 
 import http.client
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,8 +11,9 @@ from urllib.parse import urlencode
 
 from service import free_port, wait_for
 
+from bench import product
 from ops.keys import add_key
-from schema.settings import Settings, to_environment
+from schema.settings import Settings
 
 CLOCKED = Path(__file__).resolve().parents[1] / "tests" / "clocked.py"
 _IDLE = 2.0  # seconds; the API closes a connection after 5
@@ -78,13 +77,7 @@ def api(data: Path, now: int | None = None, **settings: object) -> Iterator[Api]
     clock.unlink(missing_ok=True)
     if now is not None:
         clock.write_text(str(now))
-    with (data / "api.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(CLOCKED), "api", str(clock)],
-            env={**os.environ, **to_environment(chosen)},
-            stdout=log,
-            stderr=log,
-        )
+    process = product.start([str(CLOCKED), "api", str(clock)], chosen, data / "api.log")
     client = Client(chosen.listen, key)
     try:
         wait_for("the API", lambda: _answers(client))

@@ -31,6 +31,14 @@ def producer(kafka: KafkaBroker, settings: Mapping[str, str | int | float] = NO_
     )
 
 
+def holding_producer(kafka: KafkaBroker, name: str) -> Producer:
+    """A producer whose events nobody who reads what is committed sees, until `commit_transaction`."""
+    holding = producer(kafka, {"transactional.id": name, "transaction.timeout.ms": 600_000})
+    holding.init_transactions()
+    holding.begin_transaction()
+    return holding
+
+
 def make_topic(kafka: KafkaBroker, name: str) -> str:
     """A topic that keeps what is in it however old; returns its name."""
     kafka.create_topic(name, PARTITIONS, {"retention.ms": "-1"})

@@ -100,6 +100,17 @@ def how_many(count: int) -> str:
     return str(count)
 
 
+def shown(cell: Cell) -> str:
+    """A cell's text: three digits that count, and a gap for what was not measured."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, int) or abs(cell) >= 1000:
+        return f"{cell:,.0f}"
+    return f"{cell:.3g}" if cell < 100 else f"{cell:.0f}"
+
+
 def _machine() -> str:
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),

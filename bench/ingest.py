@@ -6,7 +6,6 @@ count. CPU is that of its processes in the same time, the broker's is stated bes
 a transaction holds back until both have joined.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,13 +17,13 @@ from typing import NamedTuple
 
 from kafka_broker import KafkaBroker
 
-from bench import backlog
+from bench import backlog, product
 from bench.figures import Cell, Chart, Options, Result, Table, median
 from bench.load import edge_events, function_events
 from bench.peers.tally import Tally
 from bench.usage import Meter, peak_memory
 from ops.progress import read_progress
-from schema.settings import Settings, to_environment
+from schema.settings import Settings
 
 EVENTS, SHORT_EVENTS = 400_000, 100_000
 ROUNDS = 3
@@ -58,7 +57,9 @@ def peer(name: str, module: str, *arguments: str) -> Contender:
 
     def start(folder: Path, bootstrap: str, topic: str) -> list[subprocess.Popen[bytes]]:
         Tally(folder / "tally")
-        return [_process(folder, [f"bench.peers.{module}", *arguments, bootstrap, topic, str(folder)], {})]
+        command = [sys.executable, "-m", f"bench.peers.{module}", *arguments, bootstrap, topic, str(folder)]
+        with (folder / "log").open("ab") as log:
+            return [subprocess.Popen(command, stdout=log, stderr=log)]
 
     return Contender(name, start, lambda folder: Tally(folder / "tally").read())
 
@@ -75,7 +76,7 @@ def freshet(name: str, workers: int = 1, topic: str = "edge") -> Contender:
             group=f"freshet-{folder.name}",
             session_seconds=30,
         )
-        return [_process(folder, ["ops", "worker"], to_environment(settings)) for _ in range(workers)]
+        return [product.start(["-m", "ops", "worker"], settings, folder / "log") for _ in range(workers)]
 
     def count(folder: Path) -> int:
         try:
@@ -186,9 +187,7 @@ def _topic(
         yield contender.topic, lambda _: None
         return
     topic = backlog.make_topic(kafka, f"held-{folder.name}")
-    to = backlog.producer(kafka, {"transactional.id": topic, "transaction.timeout.ms": 600_000})
-    to.init_transactions()
-    to.begin_transaction()
+    to = backlog.holding_producer(kafka, topic)
     backlog.fill(to, topic, edge_events(events, time.time_ns() // 1000 - events * 100), events)
 
     def release(processes: list[subprocess.Popen[bytes]]) -> None:
@@ -211,13 +210,6 @@ def kafka_pid(kafka: KafkaBroker) -> int:
     """The broker's process."""
     assert kafka._process is not None
     return kafka._process.pid
-
-
-def _process(folder: Path, module: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", *module], env={**os.environ, **environment}, stdout=log, stderr=log
-        )
 
 
 def _require_alive(contender: Contender, processes: list[subprocess.Popen[bytes]], folder: Path) -> None:

@@ -1,8 +1,6 @@
 """A live Freshet for a benchmark: a worker and an API as the product starts them, on a real Kafka."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,10 +9,11 @@ from typing import NamedTuple
 from kafka_broker import KafkaBroker
 from service import wait_for
 
+from bench import product
 from bench.answers import Api, api
 from bench.backlog import make_topic
 from ops.progress import read_progress
-from schema.settings import Settings, to_environment
+from schema.settings import Settings
 
 
 class Live(NamedTuple):
@@ -40,13 +39,7 @@ def live(folder: Path) -> Iterator[Live]:
         settings = Settings(
             broker=f"kafka://{kafka.bootstrap}", data=data, topic_edge="edge", topic_functions="functions"
         )
-        with (folder / "worker.log").open("wb") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "ops", "worker"],
-                env={**os.environ, **to_environment(settings)},
-                stdout=log,
-                stderr=log,
-            )
+        worker = product.start(["-m", "ops", "worker"], settings, folder / "worker.log")
         stack.callback(_end, worker)
         wait_for("the worker", lambda: "reading on from" in (folder / "worker.log").read_text())
         yield Live(kafka, worker, stack.enter_context(api(data)), data)

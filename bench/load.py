@@ -26,7 +26,39 @@ _PATHS = (
 )
 _METHODS, _STATUSES = ("GET", "GET", "GET", "POST", "PATCH"), (200,) * 14 + (201, 206, 304, 400, 404, 500)
 _AT_ONCE = 1000  # projects drawn at a time
-_FIXED_HEADERS = {f"x-header-{number:02d}": "a header's text as most requests repeat it" for number in range(26)}
+_FIXED_HEADERS = {
+    "accept": "application/json, text/plain;q=0.9, image/avif,image/webp,*/*;q=0.8",
+    "accept_encoding": "gzip, deflate, br, zstd",
+    "accept_language": "de-DE,de;q=0.9,en-US;q=0.8,en;q=0.7",
+    "accept_profile": "public",
+    "cache_control": "max-age=14400, must-revalidate",
+    "cf_cache_status": "DYNAMIC",
+    "cf_ipcountry": "DE",
+    "cf_visitor": '{"scheme":"https"}',
+    "connection": "Keep-Alive",
+    "content_length": "4096",
+    "content_type": "application/json; charset=utf-8",
+    "origin": "https://dashboard.example.com",
+    "permissions_policy": "interest-cohort=(), geolocation=()",
+    "prefer": "return=representation, count=exact",
+    "priority": "u=1, i",
+    "referer": "https://dashboard.example.com/projects/overview?tab=activity&range=30d",
+    "sec_ch_ua": '"Chromium";v="142", "Not(A:Brand";v="24", "Google Chrome";v="142"',
+    "sec_ch_ua_mobile": "?0",
+    "sec_ch_ua_platform": '"macOS"',
+    "sec_fetch_dest": "empty",
+    "sec_fetch_mode": "cors",
+    "sec_fetch_site": "cross-site",
+    "user_agent": "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) "
+    "Chrome/142.0.0.0 Safari/537.36",
+    "x_client_info": "supabase-js-web/2.58.0",
+    "x_forwarded_for": "10.0.0.1, 172.70.247.31",
+    "x_forwarded_proto": "https",
+    "x_kong_proxy_latency": "1",
+    "x_kong_upstream_latency": "9",
+    "x_supabase_api_version": "2024-01-01",
+    "x_upsert": "resolution=merge-duplicates",
+}
 _HEADERS = msgspec.json.encode(_FIXED_HEADERS).decode()[:-1]
 
 
@@ -56,9 +88,11 @@ class EdgeRequest(NamedTuple):
             f'{{"request":{{"method":"{self.method}","protocol":"https:","host":"{self.project}.supabase.co",'
             f'"path":"{self.path}","search":"{self.search}","url":"{self.url}",'
             f'"headers":{_HEADERS},"cf-ray":"{self.ray}"}},'
-            f'"cf":{{"country":"DE","asn":3320,"httpProtocol":"HTTP/2","tlsVersion":"TLSv1.3","token":"{self.token}"}}}},'
+            f'"cf":{{"country":"DE","asn":3320,"city":"Hamburg","continent":"EU","region":"Hamburg","colo":"FRA",'
+            f'"timezone":"Europe/Berlin","httpProtocol":"HTTP/2","tlsVersion":"TLSv1.3","token":"{self.token}"}}}},'
             f'"response":{{"status_code":{self.status},"origin_time":{self.origin_time},'
-            f'"headers":{{"server":"cloudflare","content_type":"application/json"}}}}}}'
+            f'"headers":{{"server":"cloudflare","content_type":"application/json","content_range":"0-99/*",'
+            f'"strict_transport_security":"max-age=31536000; includeSubDomains","sb_gateway_version":"1"}}}}}}'
         )
 
     def narrow_metadata(self) -> str:

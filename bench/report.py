@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 
 import click
-import pygal
-from pygal.style import LightStyle
 
-from bench.figures import FOLDER, ROOT, Cell, Chart, Result, Table, load
+from bench.drawing import draw
+from bench.figures import FOLDER, ROOT, Result, Table, load, shown
 
 PAGE = ROOT / "docs" / "performance.md"
 
@@ -43,7 +42,7 @@ def _render(subject: str, page: Path, folder: Path) -> None:
         parts += [_markdown(table) for table in result.tables]
         for chart in result.charts:
             file = folder / f"{chart.name}.svg"
-            file.write_bytes(draw(chart))
+            file.write_text(draw(chart))
             parts.append(f"![{chart.title}]({folder.name}/{file.name})")
     begin, end = f"<!-- {subject} -->", f"<!-- /{subject} -->"
     text = page.read_text()
@@ -51,43 +50,6 @@ def _render(subject: str, page: Path, folder: Path) -> None:
         raise ValueError(f"{page} has no {begin} … {end}")
     body = "\n\n".join([begin, *parts, end])
     page.write_text(re.sub(f"{begin}.*?{end}", lambda _: body, text, count=1, flags=re.DOTALL))
-
-
-def draw(chart: Chart) -> bytes:
-    """A chart as SVG, without scripts or anything from elsewhere."""
-    style = LightStyle(font_family="sans-serif", background="white", plot_background="white")
-    common = {
-        "title": f"{chart.title}, {chart.unit}",
-        "style": style,
-        "js": [],
-        "disable_xml_declaration": False,
-        "logarithmic": chart.logarithmic,
-        "width": 800,
-        "legend_at_bottom": True,
-        "no_prefix": True,
-        "show_legend": len(chart.series) > 1,
-    }
-    if chart.x:
-        lines = pygal.XY(**common, dots_size=1, height=360)
-        for name, values in chart.series.items():
-            lines.add(name, list(zip(chart.x, values, strict=True)))
-        return bytes(lines.render())
-    bars = pygal.HorizontalBar(**common, height=140 + 30 * len(chart.labels) * len(chart.series))
-    bars.x_labels = chart.labels
-    for name, values in chart.series.items():
-        bars.add(name, values, formatter=lambda value: shown(value))
-    return bytes(bars.render())
-
-
-def shown(cell: Cell) -> str:
-    """A cell's text: three digits that count, and a gap for what was not measured."""
-    if cell is None:
-        return "–"
-    if isinstance(cell, str):
-        return cell
-    if isinstance(cell, int) or abs(cell) >= 1000:
-        return f"{cell:,.0f}"
-    return f"{cell:.3g}" if cell < 100 else f"{cell:.0f}"
 
 
 def _markdown(table: Table) -> str:

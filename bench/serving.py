@@ -4,8 +4,6 @@ Bare Falcon runs under the same gunicorn worker class and settings, access log i
 asked in turn, round after round; medians. Uncached answers are asked for with `Cache-Control: no-cache`.
 """
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from pathlib import Path
 
 from service import free_port, wait_for
 
+from bench import product
 from bench.answers import FRESH, Api, Client, api, path
 from bench.cases import COUNTS, LOGS, STATS, Case
 from bench.figures import Cell, Chart, Options, Result, Table, median
@@ -21,6 +20,7 @@ from bench.hammer import CONNECTIONS, Load, hammer
 from bench.load import BIG
 from bench.stores import Plan, build
 from ops.bars import Bars
+from schema.settings import Settings
 from schema.timestamps import HOUR
 
 EVENTS, SHORT_EVENTS = 200_000, 50_000
@@ -83,9 +83,8 @@ def _bare(folder: Path, body: bytes) -> Iterator[str]:
     """Bare Falcon sending these bytes; gives where it listens."""
     file, listen = folder / "body", f"127.0.0.1:{free_port()}"
     file.write_bytes(body)
-    with (folder / "bare.log").open("wb") as log:
-        command = [sys.executable, "-m", "bench.peers.bare_falcon", str(file), listen]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+    arguments = ["-m", "bench.peers.bare_falcon", str(file), listen]
+    process = product.start(arguments, Settings(), folder / "bare.log")
     try:
         wait_for("bare Falcon", lambda: _answers(listen))
         yield listen

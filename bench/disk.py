@@ -1,0 +1,111 @@
+"""`python -m bench disk`: bytes an edge event by table, after a bulk load and at live rates, beside the peers.
+
+At a rate the worker writes what a fetch brings: batches of one partition as `bench freshness` has seen them. The same
+batches are applied here, all events in as much time as the rate gives them, sealed afterwards. Sizes by table are
+SQLite's own (dbstat); the peers hold the same columns: the whole event, its URL and path.
+"""
+
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.cases import Engine
+from bench.figures import Cell, Chart, Options, Result, Table, how_many
+from bench.load import edge_requests
+from bench.stores import BATCH, Plan, build
+from schema.timestamps import HOUR, SECOND
+
+EVENTS, SHORT_EVENTS = 200_000, 36_000
+_SAMPLE = 2000
+
+
+class Load(NamedTuple):
+    """How events come: so many a second, in batches of so many."""
+
+    name: str
+    rate: int
+    batch: int
+
+
+LOADS = (
+    Load("bulk", 10_000, BATCH),
+    Load("10 k/s", 10_000, 20),
+    Load("1 k/s", 1_000, 3),
+    Load("10/s", 10, 1),
+)
+_HOUR_OF_TEN = 36_000
+"""Events of an hour at 10/s: no more are applied at that rate."""
+_TABLES = {
+    "entry_blocks": ("entry_blocks", "entry_blocks_newest"),
+    "url_blocks": ("url_blocks", "url_blocks_newest"),
+    "origin_hits": ("origin_hits",),
+}
+
+
+def run(options: Options) -> Result:
+    """Make a store for each way in which events come, and one of each peer."""
+    events = options.events or (SHORT_EVENTS if options.short else EVENTS)
+    now = time.time_ns() // 1000
+    now -= now % HOUR
+    raw = _raw_bytes()
+    sizes: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder, columns = Path(name), Path(name) / "columns"
+        for load in LOADS:
+            count = min(events, _HOUR_OF_TEN) if load.rate == 10 else events
+            plan = Plan(folder / f"data-{load.rate}-{load.batch}", now, count * SECOND // load.rate, count)
+            plan = plan._replace(batch=load.batch, columns=columns if options.peers and load.batch == BATCH else None)
+            sizes[load.name] = _by_table(build(plan), count)
+        peers = _peers(folder, columns, events) if options.peers else {}
+    rows: list[list[Cell]] = [
+        [part, *(size[part] for size in sizes.values())] for part in (*_TABLES, "all else", "all")
+    ]
+    rows += [
+        [f"{part}, % of raw JSON", *(size[part] / raw * 100 for size in sizes.values())]
+        for part in ("entry_blocks", "all")
+    ]
+    rows += [[name, bytes_, *[None] * (len(LOADS) - 1)] for name, bytes_ in {**peers, "raw JSON": raw}.items()]
+    totals = {**{f"Freshet, {name}": size["all"] for name, size in sizes.items()}, **peers, "raw JSON": raw}
+    return Result(
+        subject="disk",
+        tables=[
+            Table(
+                f"Disk: bytes an edge event, {how_many(events)} events ({how_many(_HOUR_OF_TEN)} at 10/s, an hour)",
+                ["", *sizes],
+                rows,
+            )
+        ],
+        charts=[Chart("disk", "Disk", "bytes an event", {"bytes": list(totals.values())}, list(totals))],
+    )
+
+
+def _by_table(store: Path, events: int) -> dict[str, float]:
+    """Bytes an event, by table with its indexes, of a store that nobody has open."""
+    with closing(sqlite3.connect(store)) as db:
+        db.execute("VACUUM")
+        pages = dict(db.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall())
+    sizes = {table: sum(pages.get(part, 0) for part in parts) / events for table, parts in _TABLES.items()}
+    whole = sum(pages.values()) / events
+    return {**sizes, "all else": whole - sum(sizes.values()), "all": whole}
+
+
+def _peers(folder: Path, columns: Path, events: int) -> dict[str, float]:
+    from bench.peers import postgres
+    from bench.peers.clickhouse import ClickHouse
+    from bench.peers.duck import Duck
+
+    with postgres.server() as dsn:
+        postgres.fill(dsn, columns)
+        engines: list[Engine] = [Duck(folder, columns), ClickHouse(folder, columns)]
+        engines += [postgres.Postgres(dsn, form) for form in ("tuned", "original")]
+        sizes = {engine.name: engine.size() / events for engine in engines}
+        for engine in engines:
+            engine.close()
+    return sizes
+
+
+def _raw_bytes() -> float:
+    return sum(len(event.json()) for event in edge_requests(_SAMPLE, 1_700_000_000_000_000)) / _SAMPLE
