@@ -6,6 +6,7 @@ count. CPU is that of its processes in the same time, the broker's is stated bes
 a transaction holds back until both have joined.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -76,7 +77,7 @@ def freshet(name: str, workers: int = 1, topic: str = "edge") -> Contender:
             group=f"freshet-{folder.name}",
             session_seconds=30,
         )
-        return [product.start(["-m", "ops", "worker"], settings, folder / "log") for _ in range(workers)]
+        return [product.start(["-m", "ops", "worker"], settings, folder / f"log-{n}") for n in range(workers)]
 
     def count(folder: Path) -> int:
         try:
@@ -191,19 +192,32 @@ def _topic(
     backlog.fill(to, topic, edge_events(events, time.time_ns() // 1000 - events * 100), events)
 
     def release(processes: list[subprocess.Popen[bytes]]) -> None:
-        log = folder / "log"
         deadline = time.monotonic() + _PATIENCE
-        # The second to join takes partitions from the first, which then seeks again: three seeks of two workers.
-        while log.read_text().count("reading on from") < 2 * len(processes) - 1:
+        while not _shared(folder, topic, len(processes)):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the workers did not share the topic: {log.read_text()[-2000:]}")
+                raise RuntimeError(f"the workers did not share the topic: {_logs(folder)}")
             _require_alive(contender, processes, folder)
             time.sleep(0.1)
-        time.sleep(2)
         to.commit_transaction()
 
     yield topic, release
     kafka.delete_topic(topic)
+
+
+def _shared(folder: Path, topic: str, workers: int) -> bool:
+    """Whether each worker's last seek is to partitions of its own, and all are somebody's."""
+    partitions: list[str] = []
+    for number in range(workers):
+        seeks = [line for line in (folder / f"log-{number}").read_text().splitlines() if "reading on from" in line]
+        found = re.findall(rf"{topic}\[(\d+)\]", seeks[-1]) if seeks else []
+        if not found:
+            return False
+        partitions += found
+    return len(partitions) == len(set(partitions)) == backlog.PARTITIONS
+
+
+def _logs(folder: Path) -> str:
+    return "".join(file.read_text() for file in sorted(folder.glob("log*")))[-3000:]
 
 
 def kafka_pid(kafka: KafkaBroker) -> int:
@@ -215,7 +229,7 @@ def kafka_pid(kafka: KafkaBroker) -> int:
 def _require_alive(contender: Contender, processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
     for process in processes:
         if process.poll() is not None:
-            raise RuntimeError(f"{contender.name} ended: {(folder / 'log').read_text()[-3000:]}")
+            raise RuntimeError(f"{contender.name} ended: {_logs(folder)}")
 
 
 def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
