@@ -156,27 +156,25 @@ def _measured(contender: Contender, folder: Path, kafka: KafkaBroker, events: in
         try:
             release(processes)
             pids = [process.pid for process in processes]
-            first, meter = 0, Meter(own=pids, broker=[kafka_pid(kafka)])
+            meter = Meter(own=pids, broker=[kafka_pid(kafka)])
+            (seconds, cpu), first, count = meter.read(), 0, 0
             deadline = time.monotonic() + _PATIENCE
-            count = 0
-            while count < events and time.monotonic() < deadline:
+            while count < events and (time.monotonic() < deadline or count == first):
                 time.sleep(_LOOK_EVERY)
                 _require_alive(contender, processes, folder)
-                count = contender.count(folder)
-                if count and not first:
-                    first, meter = (count if count < events / 2 else 0), _begin(meter, count, events, pids, kafka)
+                if time.monotonic() > deadline + _PATIENCE:
+                    raise RuntimeError(f"{contender.name} stands at {count:,} of {events:,} events: {_logs(folder)}")
+                before, count = count, contender.count(folder)
+                if count and not before and count < events / 2:  # else the time from the start on counts
+                    first, meter = count, Meter(own=pids, broker=[kafka_pid(kafka)])
                     deadline = time.monotonic() + longest
-            seconds, cpu = meter.read()
-            done = max(1, count - first)
+                elif count != before:
+                    seconds, cpu = meter.read()
+            done = count - first
             memory = max(map(peak_memory, pids))
             return Sample(done / seconds, cpu["own"] / done * 1e6, cpu["broker"] / done * 1e6, memory)
         finally:
             _stop(processes)
-
-
-def _begin(meter: Meter, count: int, events: int, pids: list[int], kafka: KafkaBroker) -> Meter:
-    """The time starts anew at the first events seen, unless they are nearly all there are."""
-    return Meter(own=pids, broker=[kafka_pid(kafka)]) if count < events / 2 else meter
 
 
 @contextmanager
