@@ -30,7 +30,7 @@ _OPTIONS = {
     "effective_cache_size": "8GB",
     "work_mem": "64MB",
     "maintenance_work_mem": "512MB",
-    "max_wal_size": "8GB",
+    "max_wal_size": "2GB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "fsync": "off",  # it is filled once and only read
@@ -157,15 +157,14 @@ class Postgres:
 def fill(dsn: str, columns: Path, forms: tuple[str, ...] = ("original", "tuned")) -> None:
     """Fill the tables of both forms from the Parquet files, in the order of time."""
     source = duckdb.connect()
-    tables = [table for table in ("edge", "functions") if list(columns.glob(f"{table}-*"))]
-    for table in tables:
-        files = str(columns / f"{table}-*.parquet")
-        source.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{files}')")
-    with psycopg.connect(dsn, autocommit=True) as db:
+    with psycopg.connect(dsn) as db:  # in the transaction that makes a table its rows need no write-ahead log
         db.execute(_TABLES)
         for form in forms:
-            for table in tables:
+            for file in sorted(columns.iterdir()):
+                table = file.name.partition("-")[0]
+                source.execute(f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
                 _copy(db, source, f"{table}_{form}")
+    with psycopg.connect(dsn, autocommit=True) as db:
         db.execute(_INDEXES)
         db.execute("VACUUM ANALYZE")
 
