@@ -6,11 +6,9 @@ that holds the probe has been read. So what is measured holds the broker, the wo
 A new store's dictionary has been trained before.
 """
 
-import sqlite3
 import tempfile
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -24,7 +22,6 @@ from bench.live import Live, live
 from bench.load import edge_events
 from bench.usage import Meter
 from ops.bars import Bars
-from schema.tables import store_path
 
 RATES = (1_000, 10_000)  # events/s
 SECONDS, SHORT_SECONDS = 30.0, 8.0
@@ -79,9 +76,9 @@ def run(options: Options) -> Result:
         tables=[
             Table(
                 f"From produce to visible, ms, over {seconds:g} s at each rate",
-                ["events/s", "p50", "p99", "longest", "probes", "worker, % of a core", "events a batch"],
+                ["events/s", "p50", "p99", "longest", "probes", "worker, % of a core"],
                 rows,
-                "The client asks again 2 ms after each answer. Events a batch: of one partition in one transaction.",
+                "The client asks again 2 ms after each answer.",
             )
         ],
     )
@@ -106,7 +103,6 @@ def _measured(freshet: Live, rate: int, seconds: float) -> list[Cell]:
         max(shown),
         len(shown),
         cpu["worker"] / wall * 100,
-        _events_a_batch(freshet.data),
     ]
 
 
@@ -126,12 +122,3 @@ def _seen(freshet: Live, probes: Probes) -> list[float]:
             raise RuntimeError(f"{len(probes.produced) - len(times)} probes were not seen for {_LONGEST:g} s")
         time.sleep(_PAUSE)
     return list(times.values())
-
-
-def _events_a_batch(data: Path) -> float:
-    """A batch of one hour makes one URL block."""
-    with closing(sqlite3.connect(f"file:{store_path(data, 1)}?mode=ro", uri=True)) as db:
-        (events,) = db.execute(
-            "SELECT avg(count) FROM url_blocks WHERE id > (SELECT max(id) FROM url_blocks) / 2"
-        ).fetchone()
-    return float(events)

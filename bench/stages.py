@@ -20,7 +20,7 @@ from kafka_broker import KafkaBroker
 from bench import backlog
 from bench.figures import Cell, Chart, Options, Result, Table, median
 from bench.load import edge_events, function_events
-from schema.blocks import Compressor, pack_entries, pack_urls
+from schema.blocks import Compressor, Decompressor
 from schema.clock import system_clock
 from schema.events import Source
 from schema.retention import NOTHING_EXPIRED
@@ -29,8 +29,7 @@ from streams.adding import add
 from streams.app import BATCH_BYTES, BATCH_RECORDS, EDGE, FUNCTIONS
 from streams.batch import Topic
 from streams.dictionary import DictionaryTrainer
-from streams.fold import Deltas
-from streams.packing import Packer
+from streams.packing import Packer, Rows
 from streams.store import Store
 from streams.transport import FETCH_BYTES
 
@@ -117,7 +116,7 @@ def _written(
     store: Store, topic: Topic[Any], source: Source, batches: Batches, dictionary_id: int, dictionary: bytes | None
 ) -> dict[str, float]:
     """CPU seconds from decoding to commit."""
-    packer, entries, urls = Packer(dictionary_id, dictionary), Compressor(dictionary), Compressor()
+    packer = Packer(dictionary_id, dictionary)
     seconds = dict.fromkeys(STAGES[1:], 0.0)
     for batch in batches:
         marks = [time.process_time()]
@@ -133,18 +132,18 @@ def _written(
         marks.append(time.process_time())
         for stage, took in zip(("decode", "fold", "pack", "SQL", "commit"), map(sub, marks[1:], marks), strict=True):
             seconds[stage] += took
-        seconds["compress"] += _compressed(deltas, entries, urls)
+        seconds["compress"] += _compressed(rows, dictionary)
     seconds["pack"] -= seconds["compress"]
     return seconds
 
 
-def _compressed(deltas: Deltas, entries: Compressor, urls: Compressor) -> float:
+def _compressed(rows: Rows, dictionary: bytes | None) -> float:
     """CPU seconds of compressing a batch's payloads, once more and by itself."""
-    payloads = [pack_entries(block) for _, block in deltas.entry_blocks]
-    texts = [pack_urls(runs) for runs in deltas.url_blocks]
+    payloads: list[tuple[bytes, Compressor]] = []
+    for block, used in ((rows.entry_blocks, dictionary), (rows.url_blocks, None)):
+        decompressor, compressor = Decompressor(used), Compressor(used)
+        payloads += [(decompressor.decompress(row[-1]), compressor) for row in block]
     began = time.process_time()
-    for payload in payloads:
-        entries.compress(payload)
-    for text in texts:
-        urls.compress(text)
+    for payload, compressor in payloads:
+        compressor.compress(payload)
     return time.process_time() - began
