@@ -2,7 +2,7 @@
 
 At a rate the worker writes what a fetch brings: batches of one partition as a worker on this machine made them (3
 events at 1 k/s, 20 at 10 k/s, 2026-11-21). The same batches are applied here, spread over as much time as the rate
-gives them. Sizes by table are SQLite's own (dbstat); the peers hold the same columns: the whole event, its URL and path.
+gives them. Sizes by table are SQLite's own (dbstat); the peers hold the same: the whole event, its URL and path.
 """
 
 import sqlite3
