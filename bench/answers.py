@@ -80,7 +80,7 @@ def api(data: Path, now: int | None = None, **settings: object) -> Iterator[Api]
     process = product.start([str(CLOCKED), "api", str(clock)], chosen, data / "api.log")
     client = Client(chosen.listen, key)
     try:
-        wait_for("the API", lambda: _answers(client))
+        wait_for("the API", lambda: _answers(client, process, data / "api.log"))
         yield Api(chosen, process, client)
     finally:
         client.close()
@@ -88,7 +88,9 @@ def api(data: Path, now: int | None = None, **settings: object) -> Iterator[Api]
         process.wait(30)
 
 
-def _answers(client: Client) -> bool:
+def _answers(client: Client, process: subprocess.Popen[bytes], log: Path) -> bool:
+    if process.poll() is not None:
+        raise RuntimeError(f"the API ended: {log.read_text()[-3000:]}")
     try:
         return client.ask("logs.all", {"project": "nobody"}).status == 200
     except OSError:
