@@ -1,7 +1,8 @@
 """The regular expressions of usage.api-counts: RE2 over UTF-8 (design section 4)."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +11,9 @@ import re2
 from schema.errors import ParameterError
 
 _RIGHT_CONTEXT = re.compile(r"\$|\\[zbB]")
-_WHOLE_TEXT = re.compile(r"\\[Az]")
+_WHOLE_TEXT = re.compile(r"\\[AzCQ]")  # also any byte, a newline too, and a quotation that may not end
 _FLAGS = re.compile(r"\(\?(?!:|P?<)")
+_FLAGS_OFF = re.compile(r"\(\?[a-zA-Z]*-")
 
 
 class Pattern:
@@ -25,11 +27,12 @@ class Pattern:
         options.log_errors = False
         self.text = text
         self._search: Callable[[bytes], Any] = re2.compile(text.encode(), options=options).search
-        plain = _FLAGS.search(text) is None
-        self._extends = plain and _RIGHT_CONTEXT.search(text) is None
-        self._search_lines: Callable[[bytes | memoryview], Any] | None = None
-        if plain and _WHOLE_TEXT.search(text) is None:
-            self._search_lines = re2.compile(b"(?m)" + text.encode(), options=options).search
+        self._extends = _FLAGS.search(text) is None and _RIGHT_CONTEXT.search(text) is None
+        self._lines: Callable[[memoryview], Iterator[Any]] | None = None
+        if _FLAGS_OFF.search(text) is None and _WHOLE_TEXT.search(text) is None:
+            options.never_nl = True
+            with suppress(re2.error):  # one that is almost too large for RE2
+                self._lines = re2.compile(b"(?m)(?:" + text.encode() + b").*", options=options).finditer
 
     def matches(self, url: bytes) -> bool:
         """Whether the pattern is found in a URL."""
@@ -42,9 +45,20 @@ class Pattern:
         """
         return self._extends and self.matches(origin)
 
-    def may_match_a_line(self, text: bytes | memoryview) -> bool:
-        """False only if the pattern is found in none of the URLs whose newline-joined text this is."""
-        return self._search_lines is None or self._search_lines(text) is not None
+    @property
+    def searches_lines(self) -> bool:
+        """Whether `lines` can be asked."""
+        return self._lines is not None
+
+    def lines(self, text: memoryview) -> Iterator[int]:
+        """A place in each line of a text in which the pattern is found, as it would be in the line alone; ascending.
+
+        The match stops at the line's end (no newline matches anything), and what begins or ends a text does so for a
+        line as well: nothing is left that could look further. What follows it in its line is taken with it.
+        """
+        assert self._lines is not None
+        for match in self._lines(text):
+            yield match.start()
 
 
 @lru_cache(maxsize=256)

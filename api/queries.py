@@ -13,7 +13,7 @@ from falcon.asgi import Request, Response
 
 from api.auth import Caller, projects_for
 from api.parameters import Typed, typed_parameters
-from api.reader import Answer, Reader
+from api.reader import Answer, Reader, Searches
 from schema.clock import Clock
 from schema.saved_queries import SavedQuery
 
@@ -36,6 +36,7 @@ class Answers:
         self._seconds = query_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reader")
         self._local = threading.local()
+        self._searches = Searches()
 
     async def compute(
         self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None
@@ -45,13 +46,14 @@ class Answers:
         return await loop.run_in_executor(self._threads, self._compute, query, parameters, projects)
 
     def close(self) -> None:
-        """Let the query in hand finish."""
+        """Let the query in hand finish, and give up what is searched in the background."""
+        self._searches.background.close()
         self._threads.shutdown()
 
     def _compute(self, query: SavedQuery, parameters: Mapping[str, Typed], projects: frozenset[str] | None) -> bytes:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
-            reader = self._local.reader = Reader(self._data)
+            reader = self._local.reader = Reader(self._data, self._searches)
         return body(query, reader.run(query, parameters, projects, self._clock(), self._seconds))
 
 

@@ -5,6 +5,7 @@ follows the generation when it changes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -13,12 +14,14 @@ import apsw
 import apsw.ext
 from sqlite_utils.migrations import Migrations
 
+from api.background import Background
 from api.deadline import Deadline
 from api.recent_entries import recent_entries
-from api.request_counts import request_counts
+from api.remembered import Remembered, Subject
+from api.request_counts import go_on, request_counts
 from schema import histogram
 from schema.blocks import NO_DICTIONARY, Decompressor
-from schema.errors import StoreMissing
+from schema.errors import QueryTimeout, StoreMissing
 from schema.intervals import USAGE_INTERVALS, invocation_interval, invocation_window_start, tier_retention
 from schema.saved_queries import SavedQuery
 from schema.tables import control_migrations, control_path, require_known, store_migrations, store_path
@@ -26,6 +29,7 @@ from schema.timestamps import SECOND, datetime_text
 
 _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
 _BUSY_MILLISECONDS = 1000
+_REMEMBERED_BYTES = 16 << 20
 _APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
 _KEY = "SELECT name, hash, projects, endpoints, allow, expires_at FROM keys WHERE id = ?"
 Value = str | int | float | bytes | None
@@ -78,11 +82,20 @@ class ControlReader:
         return self._db
 
 
+class Searches:
+    """What the readers of a process share: what patterns have been found to count, and searches that go on."""
+
+    def __init__(self, remembered_bytes: int = _REMEMBERED_BYTES) -> None:
+        self.remembered = Remembered(remembered_bytes)
+        self.background = Background()
+
+
 class Reader:
     """Runs saved queries for one thread."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, searches: Searches | None = None) -> None:
         self._data = data
+        self._searches = searches or Searches()
         self._control = ControlReader(data)
         self._generation = 0
         self._db: apsw.Connection | None = None
@@ -101,9 +114,20 @@ class Reader:
     ) -> Answer:
         """Answer a query as of `now` (µs) within so many seconds; all its reads see one state of the database.
 
-        A pattern counts requests of these projects' events alone (None: all).
-        Raises ParameterError, QueryTimeout, StoreMissing, StoreTooNew.
+        A pattern counts requests of these projects' events alone (None: all). Its search goes on in the background
+        past the time limit, for the next call. Raises ParameterError, QueryTimeout, StoreMissing, StoreTooNew.
         """
+        with self._searches.background.query():
+            return self._run(query, parameters, projects, now, seconds)
+
+    def _run(
+        self,
+        query: SavedQuery,
+        parameters: Mapping[str, Value],
+        projects: frozenset[str] | None,
+        now: int,
+        seconds: float,
+    ) -> Answer:
         db = self._current()
         self._deadline = deadline = Deadline(seconds)
         self._projects = projects
@@ -148,10 +172,21 @@ class Reader:
             return recent_entries(db, self._decompress_entries, self._deadline, project, after, until, limit)
 
         def requests(pattern: str, since: int, grain: int) -> Iterator[tuple[Value, ...]]:
-            return request_counts(db, self._plain.decompress, self._deadline, pattern, since, grain, self._projects)
+            return self._request_counts(db, pattern, since, grain)
 
         _table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
         _table(db, "request_counts", requests, ("bucket", "families", "hits"))
+
+    def _request_counts(
+        self, db: apsw.Connection, pattern: str, since: int, grain: int
+    ) -> Iterator[tuple[int, int, int]]:
+        subject = Subject(self._generation, pattern, self._projects)
+        look, remembered = self._deadline.check, self._searches.remembered
+        try:
+            yield from request_counts(db, self._plain.decompress, look, remembered, subject, since, grain)
+        except QueryTimeout:
+            self._searches.background.go_on(subject, partial(_go_on, self._data, self._searches, subject, since))
+            raise
 
     def _decompress_entries(self, dictionary: int, payload: bytes) -> bytes:
         if dictionary == NO_DICTIONARY:
@@ -161,6 +196,15 @@ class Reader:
             content: bytes = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).get
             self._trained[dictionary] = Decompressor(content)
         return self._trained[dictionary].decompress(payload)
+
+
+def _go_on(data: Path, searches: Searches, subject: Subject, since: int) -> None:
+    """Finish a search with a connection of its own."""
+    db = open_database(store_path(data, subject.generation), store_migrations)
+    try:
+        go_on(db, Decompressor().decompress, searches.background.make_way, searches.remembered, subject, since)
+    finally:
+        db.close()
 
 
 def _milliseconds(micros: int | None) -> int | float | None:

@@ -1,91 +1,156 @@
 """The table function request_counts: how many requests' URLs a pattern matches, by bucket and family set.
 
 The window's start is exact to the microsecond (design section 4). Origins in whose own text the pattern is found are
-answered from `origin_hits`: whole minutes, hours and days behind the window's first, partial minute, and that minute
-from the URL blocks. The runs of all other origins are searched in the URL blocks.
+answered from `origin_hits`, by whole minutes, hours and days. The runs of all other origins are searched in the URL
+blocks, each block once: what it gave is remembered. What lies in the window's first, partial minute is searched for in
+the few blocks that overlap it, each time.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import apsw
 
-from api.deadline import Deadline
-from api.patterns import Pattern, compile_pattern
-from schema.blocks import Run, unpack_urls
+from api.patterns import compile_pattern
+from api.remembered import BlockCounts, Known, Remembered, Subject
+from api.searching import Look, Search
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN
 from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
+from schema.url_blocks import UrlBlock
 
 Origin = tuple[str, str]
 """(project, origin)"""
+Decompress = Callable[[bytes], bytes]
 _FOREVER = 1 << 62
-_PIECE = 32 << 10  # bytes searched between two looks at the clock: a hard pattern takes ms for them
-_URLS_BETWEEN_LOOKS = 64
-_NEXT_ORIGIN = """
-SELECT project, origin FROM origin_hits WHERE (project, origin) > (?, ?) ORDER BY project, origin LIMIT 1
-"""
+_LARGE = 512  # requests: an unsealed block of fewer is merged soon, and not worth remembering
+_FIRST_ORIGIN = "SELECT project, origin FROM origin_hits WHERE project >= ? ORDER BY project, origin LIMIT 1"
+_NEXT_ORIGIN = "SELECT project, origin FROM origin_hits WHERE project = ? AND origin > ? ORDER BY origin LIMIT 1"
+_NEXT_PROJECT = "SELECT project, origin FROM origin_hits WHERE project > ? ORDER BY project, origin LIMIT 1"
 _HITS = """
 SELECT bucket, families, hits FROM origin_hits
 WHERE project = ? AND origin = ? AND grain = ? AND bucket >= ? AND bucket < ?
 """
-_BLOCKS = """
-SELECT min_timestamp, payload FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ? AND min_timestamp < ?
-"""
+_BLOCKS = "SELECT id, min_timestamp, sealed OR count >= ? FROM url_blocks WHERE max_timestamp >= ?"
+_BLOCKS_OVER = "SELECT id FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ? AND min_timestamp < ?"
+_OLDEST_BLOCK = "SELECT min(max_timestamp) FROM url_blocks"
+_PAYLOAD = "SELECT payload FROM url_blocks WHERE id = ?"
 
 
 def request_counts(
     db: apsw.Connection,
-    decompress: Callable[[bytes], bytes],
-    deadline: Deadline,
-    pattern_text: str,
+    decompress: Decompress,
+    look: Look,
+    remembered: Remembered,
+    subject: Subject,
     since: int,
     grain: int,
-    projects: frozenset[str] | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """Rows (bucket start in µs, family set, hits) of the requests at or after `since` (µs); `grain` in seconds.
 
-    Only events of these projects count (None: all), whatever their URLs name. Raises ParameterError for a pattern
-    that RE2 refuses, QueryTimeout past the deadline.
+    Only events of the subject's projects count, whatever their URLs name. `look` is called between the pieces of a
+    search; what it raises leaves here, and what has been searched by then is remembered. Raises ParameterError for a
+    pattern that RE2 refuses.
     """
-    pattern = compile_pattern(pattern_text)
-    size = grain * SECOND
+    search = Search(compile_pattern(subject.pattern), subject.projects, look)
+    known = remembered.known(subject)
     first_minute = -floor_to(-since, MINUTE)
     counts: Counter[tuple[int, int]] = Counter()
-    decided: set[Origin] = set()
-    others = False
-    for origin in _origins(db):
-        if projects is not None and origin[0] not in projects:
-            continue
-        if pattern.matches_whatever_follows(origin[1].encode()):
-            decided.add(origin)
-            for at, piece, end in _pieces(first_minute, grain):
-                for bucket, families, hits in db.execute(_HITS, (*origin, piece, at, end)):
-                    counts[floor_to(bucket, size), families] += hits
-        else:
-            others = True
-        deadline.check()
-    blocks = (since, _FOREVER, _FOREVER) if others else (since, first_minute + HOUR, first_minute)
-    for oldest, payload in db.execute(_BLOCKS, blocks):
-        deadline.check()
-        for run in unpack_urls(decompress(payload)):
-            if projects is not None and run.project not in projects:
-                continue
-            if (run.project, run.origin) not in decided:
-                _search(run, pattern, since, size, counts, deadline)
-            elif oldest < first_minute:
-                for timestamp, families in run.times():
-                    if since <= timestamp < first_minute:
-                        counts[floor_to(timestamp, size), families] += 1
+    others = _add_decided(db, search, counts, first_minute, grain)
+    if others:
+        _add_searched(db, decompress, search, remembered, known, counts, since, grain)
+    if since < first_minute:
+        bucket = floor_to(since, grain * SECOND)
+        for (number,) in db.execute(_BLOCKS_OVER, (since, first_minute + HOUR, first_minute)):
+            look()
+            block = _block(db, decompress, number)
+            if block is not None:
+                for families in search.matched_between(block, since, first_minute):
+                    counts[bucket, families] += 1
     for (bucket, families), hits in counts.items():
         yield bucket, families, hits
 
 
-def _origins(db: apsw.Connection) -> Iterator[Origin]:
-    """All origins, by one step in the index each rather than by reading every row."""
-    origin: Origin | None = db.execute("SELECT project, origin FROM origin_hits ORDER BY 1, 2 LIMIT 1").fetchone()
-    while origin is not None:
-        yield origin
-        origin = db.execute(_NEXT_ORIGIN, origin).fetchone()
+def go_on(
+    db: apsw.Connection, decompress: Decompress, look: Look, remembered: Remembered, subject: Subject, since: int
+) -> None:
+    """Search what `request_counts` would have to search in blocks that are worth remembering, and remember it.
+
+    Outside of a transaction, so that it holds back no checkpoint: blocks may go meanwhile.
+    """
+    search = Search(compile_pattern(subject.pattern), subject.projects, look)
+    known = remembered.known(subject)
+    blocks: list[Any] = db.execute(_BLOCKS, (_LARGE, since)).fetchall()
+    for number, _, lasting in blocks:
+        look()
+        if lasting and number not in known.blocks:
+            block = _block(db, decompress, number)
+            if block is not None:
+                remembered.keep(known, number, BlockCounts(block, search.matched(block)))
+
+
+def _add_decided(db: apsw.Connection, search: Search, counts: Counter[tuple[int, int]], since: int, grain: int) -> bool:
+    """Add the hits of origins that decide for all their URLs; tells whether there are others in scope."""
+    others = False
+    size = grain * SECOND
+    for origin in _origins(db, search.projects):
+        search.look()
+        if not search.origins[origin[1]]:
+            others = True
+            continue
+        for at, piece, end in _pieces(since, grain):
+            for bucket, families, hits in db.execute(_HITS, (*origin, piece, at, end)):
+                counts[floor_to(bucket, size), families] += hits
+    return others
+
+
+def _add_searched(
+    db: apsw.Connection,
+    decompress: Decompress,
+    search: Search,
+    remembered: Remembered,
+    known: Known,
+    counts: Counter[tuple[int, int]],
+    since: int,
+    grain: int,
+) -> None:
+    """Add the hits of all other origins, from the window's first whole minute on."""
+    size, first_minute = grain * SECOND, -floor_to(-since, MINUTE)
+    present: set[int] = set()
+    for number, oldest, lasting in db.execute(_BLOCKS, (_LARGE, since)):
+        present.add(number)
+        found = known.blocks.get(number)
+        if found is None:
+            search.look()
+            block = _block(db, decompress, number)
+            assert block is not None  # all is read in one transaction
+            found = BlockCounts(block, search.matched(block))
+            if lasting:
+                remembered.keep(known, number, found)
+        hour = floor_to(oldest, HOUR)
+        if hour >= first_minute and size >= HOUR:
+            found.add_hour(counts, floor_to(hour, size))
+        else:
+            for minute, families, hits in found.by_minute(first_minute):
+                counts[floor_to(minute, size), families] += hits
+    remembered.forget_gone(known, present, db.execute(_OLDEST_BLOCK).get or 0, since)
+
+
+def _block(db: apsw.Connection, decompress: Decompress, number: int) -> UrlBlock | None:
+    row = db.execute(_PAYLOAD, (number,)).fetchone()
+    return UrlBlock(decompress(row[0])) if row is not None else None
+
+
+def _origins(db: apsw.Connection, projects: frozenset[str] | None) -> Iterator[Origin]:
+    """All origins of these projects (None: of all), by a step or two in the index each rather than by every row."""
+    for start in sorted(projects) if projects is not None else ("",):
+        origin: Origin | None = db.execute(_FIRST_ORIGIN, (start,)).fetchone()
+        while origin is not None and (projects is None or origin[0] == start):
+            yield origin
+            following: Origin | None = db.execute(_NEXT_ORIGIN, origin).fetchone()
+            if following is None and projects is None:
+                following = db.execute(_NEXT_PROJECT, origin[:1]).fetchone()
+            origin = following
 
 
 def _pieces(start: int, grain: int) -> Iterator[tuple[int, int, int]]:
@@ -98,21 +163,3 @@ def _pieces(start: int, grain: int) -> Iterator[tuple[int, int, int]]:
         if start < end:
             yield start, piece, end
         start = end
-
-
-def _search(
-    run: Run, pattern: Pattern, since: int, size: int, counts: Counter[tuple[int, int]], deadline: Deadline
-) -> None:
-    """Look at each URL of a run, unless a search of its text, a piece of it at a time, shows that none matches."""
-    if not any(_may_match(pattern, piece, deadline) for piece in run.pieces(_PIECE)):
-        return
-    for number, (timestamp, families, url) in enumerate(run.hits()):
-        if number % _URLS_BETWEEN_LOOKS == 0:
-            deadline.check()
-        if timestamp >= since and pattern.matches(url):
-            counts[floor_to(timestamp, size), families] += 1
-
-
-def _may_match(pattern: Pattern, piece: memoryview, deadline: Deadline) -> bool:
-    deadline.check()
-    return pattern.may_match_a_line(piece)

@@ -21,6 +21,7 @@ BENCHMARKS = {
         "query": "query",
         "http": "serving",
         "disk": "disk",
+        "patterns": "patterns",
         "memory": "memory",
         "replay": "replay",
     }.items()

@@ -2,7 +2,8 @@
 
 At a rate the worker writes what a fetch brings: batches of one partition as a worker on this machine made them (3
 events at 1 k/s, 20 at 10 k/s, 2026-11-21). The same batches are applied here, spread over as much time as the rate
-gives them. Sizes by table are SQLite's own (dbstat); the peers hold the same: the whole event, its URL and path.
+gives them, and sealed afterwards, since the hours are over. Sizes by table are SQLite's own (dbstat); the peers hold
+the same: the whole event, its URL and path.
 """
 
 import sqlite3
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from bench.cases import Engine
 from bench.figures import Cell, Chart, Options, Result, Table, how_many
 from bench.load import edge_requests
-from bench.stores import BATCH, Plan, build
+from bench.stores import BATCH, Plan, build, seal
 from schema.timestamps import HOUR, SECOND
 
 EVENTS, SHORT_EVENTS = 200_000, 36_000
@@ -58,7 +59,10 @@ def run(options: Options) -> Result:
             count = min(events, _HOUR_OF_TEN) if load.rate == 10 else events
             plan = Plan(folder / f"data-{load.rate}-{load.batch}", now, count * SECOND // load.rate, count)
             plan = plan._replace(batch=load.batch, columns=columns if options.peers and load.batch == BATCH else None)
-            sizes[load.name] = _by_table(build(plan), count)
+            store = build(plan)
+            sizes[load.name] = _by_table(store, count)
+            seal(store)
+            sizes[f"{load.name}, sealed"] = _by_table(store, count)
         peers = _peers(folder, columns, events) if options.peers else {}
     rows: list[list[Cell]] = [
         [part, *(size[part] for size in sizes.values())] for part in (*_TABLES, "all else", "all")
@@ -67,7 +71,7 @@ def run(options: Options) -> Result:
         [f"{part}, % of raw JSON", *(size[part] / raw * 100 for size in sizes.values())]
         for part in ("entry_blocks", "all")
     ]
-    rows += [[name, bytes_, *[None] * (len(LOADS) - 1)] for name, bytes_ in {**peers, "raw JSON": raw}.items()]
+    rows += [[name, bytes_, *[None] * (len(sizes) - 1)] for name, bytes_ in {**peers, "raw JSON": raw}.items()]
     totals = {**{f"Freshet, {name}": size["all"] for name, size in sizes.items()}, **peers, "raw JSON": raw}
     return Result(
         subject="disk",

@@ -21,7 +21,7 @@ from bench.answers import Client, Reply, api
 from bench.cases import CASES, COUNTS, LOGS, STATS, Case, Engine, Rows
 from bench.figures import Cell, Chart, Options, Result, Table, how_many, median, percentile
 from bench.load import BIG, SMALL
-from bench.stores import Plan, build
+from bench.stores import Plan, build, seal
 from ops.bars import Bars
 from schema.timestamps import DAY
 
@@ -50,7 +50,7 @@ def run(options: Options) -> Result:
         plan = Plan(folder / "data", now, _SPAN, events, events // 4)
         if options.peers:
             plan = plan._replace(columns=columns, narrow=events > _NARROW_FROM)
-        build(plan)
+        seal(build(plan))
         engines = stack.enter_context(_engines(folder, columns)) if options.peers else []
         freshet = stack.enter_context(api(plan.data, now, query_seconds=60))
         times = _times(freshet.client, engines, now, options.rounds or ROUNDS)

@@ -5,6 +5,7 @@ The same events go to Parquet files for the peers.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from streams.app import EDGE, FUNCTIONS
 from streams.batch import FetchedBatch
 from streams.dictionary import DictionaryTrainer
 from streams.packing import Packer
+from streams.sealing import Sealer, commit
 from streams.store import Store
 
 BATCH = 5000
@@ -75,6 +77,16 @@ def build(plan: Plan) -> Path:
         for count in pool.map(_make, chunks):
             bars.watcher.done(count)
     return path
+
+
+def seal(path: Path) -> None:
+    """Merge the small blocks of a store whose hours are over, until there is nothing more to merge."""
+    with closing(Store(path, system_clock)) as store, closing(Sealer(path, system_clock, close_every=0)) as sealer:
+        idle = 0
+        while idle < 2:  # the rest of a round in hand, and one whole round
+            merges = sealer.prepare()
+            idle = 0 if merges else idle + 1
+            commit(store, merges)
 
 
 def _train(path: Path) -> None:

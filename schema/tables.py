@@ -137,6 +137,23 @@ def _tables(db: Database) -> None:
         db.execute(statement)
 
 
+@store_migrations(name="0002_sealing")
+def _sealing(db: Database) -> None:
+    """Indexes that tell what is sealed without reading a payload's page; and which block a replay copied from which."""
+    for statement in (
+        "CREATE INDEX entry_blocks_unsealed ON entry_blocks (project, max_timestamp, count) WHERE sealed = 0",
+        "CREATE INDEX url_blocks_unsealed ON url_blocks (max_timestamp, count) WHERE sealed = 0",
+        "DROP INDEX url_blocks_newest",
+        "CREATE INDEX url_blocks_newest ON url_blocks (max_timestamp, min_timestamp, sealed, count)",
+        """
+        CREATE TABLE copies (
+            kind TEXT NOT NULL, original INTEGER NOT NULL, copy INTEGER NOT NULL, PRIMARY KEY (kind, original)
+        ) STRICT, WITHOUT ROWID
+        """,
+    ):
+        db.execute(statement)
+
+
 @control_migrations(name="0001_tables")
 def _control(db: Database) -> None:
     for statement in (

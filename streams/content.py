@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from schema.blocks import NO_DICTIONARY, Decompressor, unpack_entries, unpack_urls
+from schema.blocks import NO_DICTIONARY, Decompressor, unpack_entries
 from schema.retention import ENTRIES, INVOCATIONS, NO_GRAIN, ORIGIN_HITS, URLS, Horizons, bucket_expired, time_expired
 from schema.timestamps import DAY, datetime_text
+from schema.url_blocks import unpack_urls
 
 _encode = msgspec.msgpack.Encoder().encode
 _MODULUS = 1 << 128

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from schema.blocks import ENTRIES_PER_BLOCK, Entry, Hit
+from schema.blocks import ENTRIES_PER_BLOCK, Entry
 from schema.events import EdgeEvent, Invocation
 from schema.histogram import cell_of, whole_milliseconds
 from schema.retention import (
@@ -24,6 +24,7 @@ from schema.retention import (
 )
 from schema.tables import INVOCATION_GRAINS, ORIGIN_GRAINS
 from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
+from schema.url_blocks import Requested
 
 _timestamp = attrgetter("timestamp")
 
@@ -61,8 +62,9 @@ InvocationKey = tuple[str, str, int, int]
 """(project, function, grain in seconds, bucket start in µs); function '' stands for all of the project."""
 OriginKey = tuple[str, str, int, int, int]
 """(project, origin, grain in seconds, bucket start in µs, family set)."""
-UrlRun = tuple[str, str, list[Hit]]
-"""(project, origin, requests)."""
+_Times = defaultdict[Requested, list[int]]
+UrlRun = tuple[str, str, _Times]
+"""(project, origin, and of each URL the times of its requests in µs since the hour's start)."""
 
 
 @dataclass(slots=True)
@@ -72,7 +74,8 @@ class Deltas:
     invocations: dict[InvocationKey, InvocationDelta] = field(default_factory=dict)
     origin_hits: Counter[OriginKey] = field(default_factory=Counter)
     entry_blocks: list[tuple[str, list[Entry]]] = field(default_factory=list)
-    url_blocks: list[list[UrlRun]] = field(default_factory=list)
+    url_blocks: list[tuple[int, list[UrlRun]]] = field(default_factory=list)
+    """Of each hour its start in µs, and the runs in ascending order of project and origin."""
     expired: Counter[str] = field(default_factory=Counter)
     """How often an event came too late for a table and grain, by `TABLE.GRAIN`."""
 
@@ -98,7 +101,7 @@ def fold_invocations(events: Iterable[Invocation], horizons: Horizons = NOTHING_
 def fold_edge(events: Iterable[EdgeEvent], horizons: Horizons = NOTHING_EXPIRED) -> Deltas:
     """The deltas of edge requests: blocks of entries and of URLs, hits by origin. What has expired takes nothing."""
     entries: defaultdict[tuple[str, int], list[EdgeEvent]] = defaultdict(list)
-    urls: defaultdict[tuple[int, str, str], list[Hit]] = defaultdict(list)
+    urls: defaultdict[tuple[int, str, str], _Times] = defaultdict(lambda: defaultdict(list))
     minutes: Counter[tuple[int, str, str, int]] = Counter()
     expired: Counter[str] = Counter()
     oldest_entry, oldest_url = horizons.get((ENTRIES, NO_GRAIN), 0), horizons.get((URLS, NO_GRAIN), 0)
@@ -110,7 +113,7 @@ def fold_edge(events: Iterable[EdgeEvent], horizons: Horizons = NOTHING_EXPIRED)
         else:
             expired[f"{ENTRIES}.{NO_GRAIN}"] += 1
         if timestamp > oldest_url:
-            urls[hour, project, origin].append(Hit(timestamp, event.families, event.url.encode()))
+            urls[hour, project, origin][event.families, event.url.encode()].append(timestamp - hour * HOUR)
         else:
             expired[f"{URLS}.{NO_GRAIN}"] += 1
         minutes[timestamp // MINUTE, project, origin, event.families] += 1
@@ -146,8 +149,8 @@ def _entry_blocks(groups: dict[tuple[str, int], list[EdgeEvent]]) -> list[tuple[
     return blocks
 
 
-def _url_blocks(runs: dict[tuple[int, str, str], list[Hit]]) -> list[list[UrlRun]]:
+def _url_blocks(runs: dict[tuple[int, str, str], _Times]) -> list[tuple[int, list[UrlRun]]]:
     blocks: defaultdict[int, list[UrlRun]] = defaultdict(list)
     for hour, project, origin in sorted(runs):
         blocks[hour].append((project, origin, runs[hour, project, origin]))
-    return list(blocks.values())
+    return [(hour * HOUR, block) for hour, block in blocks.items()]

@@ -22,6 +22,7 @@ from streams.dictionary import DictionaryTrainer
 from streams.generations import replay_runs, set_retired
 from streams.packing import Packer
 from streams.retention import Pruner
+from streams.sealing import Sealer, commit
 from streams.seeks import Seek, recreated
 from streams.store import Position, Store, is_transient, log_identity
 
@@ -40,6 +41,7 @@ class _Opened:
     packer: Packer
     trainer: DictionaryTrainer | None
     pruner: Pruner
+    sealer: Sealer
     horizons: Horizons
 
 
@@ -54,6 +56,7 @@ class Ingest:
         topics = (settings.topic_edge, settings.topic_functions)
         self._logs = {topic: log_identity(cluster, recreations.get(topic, 0)) for topic in topics}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._merger = ThreadPoolExecutor(1, thread_name_prefix="sealer")
         self._reopening = asyncio.Lock()
         self._seek_numbers: dict[TP, int] = {}
         self.applied: dict[TP, int] = {}
@@ -130,9 +133,20 @@ class Ingest:
         horizons = await self._write(lambda _: self._opened.pruner.step())
         self._opened.horizons = horizons
 
+    async def seal(self) -> bool:
+        """Merge some small blocks: prepared in a thread of its own, so that only the exchange is between two batches.
+
+        Tells whether there was anything to merge.
+        """
+        opened = self._opened
+        merges = await asyncio.get_running_loop().run_in_executor(self._merger, opened.sealer.prepare)
+        return bool(merges) and await self._write(lambda store: store is opened.store and commit(store, merges) > 0)
+
     def close(self) -> None:
         """Wait for the write in hand, then close the store."""
+        self._merger.shutdown(wait=True)
         self._writer.shutdown(wait=True)
+        self._opened.sealer.close()
         self._opened.store.close()
 
     def _open(self) -> _Opened:
@@ -145,6 +159,7 @@ class Ingest:
             packer=Packer(dictionary_id, dictionary),
             trainer=DictionaryTrainer() if dictionary is None else None,
             pruner=Pruner(store, self._clock, self._settings.kept),
+            sealer=Sealer(store.path, self._clock),
             horizons=store.horizons(),
         )
 
@@ -160,7 +175,9 @@ class Ingest:
         if current_generation(data) == self._opened.generation:
             return  # the replay gave up and revived it
         old, self._opened = self._opened, self._open()
-        await asyncio.get_running_loop().run_in_executor(self._writer, old.store.close)  # behind writes that hold it
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._writer, old.store.close)  # behind writes that hold it
+        await loop.run_in_executor(self._merger, old.sealer.close)
         log.info("generation %d has taken the place of %d", self._opened.generation, old.generation)
 
     async def _train(self, opened: _Opened, trainer: DictionaryTrainer) -> None:

@@ -3,6 +3,10 @@
 The log is cut by offset, the tables by event time. Marks tell how new the events before an offset can be; the cut is
 the first UTC midnight after that. What the tables hold of the time before the cut is kept, and replayed events from
 before it are left out, since they are in what is kept. No bucket and no block straddles a midnight.
+
+Blocks are copied while the old store goes on, and its workers seal: a copied block may be merged into a new one, which
+would then be copied as well. So the new store notes which block is whose copy, and copies of blocks that are gone from
+the state that is copied go too.
 """
 
 import sqlite3
@@ -77,16 +81,25 @@ class Keeper:
         Gives how many blocks each step has copied, and keeps `copied` up to date in the same transaction.
         """
         for table, columns in _BLOCK_COLUMNS.items():
+            places = ", ".join("?" * len(columns))
+            insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608  # names of our own
             while rows := self._blocks(old, table, columns, copied.get(table, 0)):
-                places = ", ".join("?" * len(columns))
                 with self._new.transaction() as db:
-                    db.executemany(
-                        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})",  # noqa: S608  # names of our own
-                        [row[1:] for row in rows],
-                    )
+                    copies = [(table, row[0], db.execute(insert, row[1:]).lastrowid) for row in rows]
+                    db.executemany("INSERT INTO copies (kind, original, copy) VALUES (?, ?, ?)", copies)
                     copied[table] = rows[-1][0]
                     self._new.note_replay(db, {"copied": copied})
                 yield len(rows)
+            self._remove_orphans(old, table)
+
+    def _remove_orphans(self, old: sqlite3.Connection, table: str) -> None:
+        """Delete copies of blocks that the old store no longer has: merged into others, or expired."""
+        with self._new.transaction() as db:
+            there = {number for (number,) in old.execute(f"SELECT id FROM {table}")}  # noqa: S608
+            copies = db.execute("SELECT original, copy FROM copies WHERE kind = ?", (table,)).fetchall()
+            gone = [(original, copy) for original, copy in copies if original not in there]
+            db.executemany(f"DELETE FROM {table} WHERE id = ?", [(copy,) for _, copy in gone])  # noqa: S608
+            db.executemany("DELETE FROM copies WHERE kind = ? AND original = ?", [(table, one) for one, _ in gone])
 
     def copy_rest(self, old: sqlite3.Connection, replayed: Collection[Source], recounted: Collection[str]) -> None:
         """Copy buckets before the cut, positions not replayed, counters and rejects of topics not recounted."""

@@ -1,10 +1,12 @@
 """From deltas to rows: the part of a write that needs no lock (histograms encoded, blocks compressed)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from schema import histogram
-from schema.blocks import NO_DICTIONARY, Compressor, pack_entries, pack_urls
+from schema.blocks import LEVEL, NO_DICTIONARY, Compressor, Entry, pack_entries
+from schema.url_blocks import pack_urls
 from streams.fold import Deltas
 
 _LARGEST_SUM = (1 << 63) - 1  # µs: sums stay there, 292,000 years of execution, rather than become inexact
@@ -25,10 +27,12 @@ class Rows:
 class Packer:
     """Packs deltas with one version of the entries' dictionary. Not to be shared by threads."""
 
-    def __init__(self, dictionary_id: int = NO_DICTIONARY, dictionary: bytes | None = None) -> None:
+    def __init__(
+        self, dictionary_id: int = NO_DICTIONARY, dictionary: bytes | None = None, url_level: int = LEVEL
+    ) -> None:
         self.dictionary_id = dictionary_id
         self._entries = Compressor(dictionary)
-        self._urls = Compressor()
+        self._urls = Compressor(level=url_level)
 
     def pack(self, deltas: Deltas) -> Rows:
         """The rows of a batch's deltas."""
@@ -40,10 +44,18 @@ class Packer:
             )
         rows.origin_hits = [(*key, hits) for key, hits in deltas.origin_hits.items()]
         for project, entries in deltas.entry_blocks:
-            payload = self._entries.compress(pack_entries(entries))
-            span = (entries[0].timestamp, entries[-1].timestamp)
-            rows.entry_blocks.append((project, *span, len(entries), self.dictionary_id, payload))
-        for runs in deltas.url_blocks:
-            times = [hit.timestamp for _, _, hits in runs for hit in hits]
-            rows.url_blocks.append((min(times), max(times), len(times), self._urls.compress(pack_urls(runs))))
+            rows.entry_blocks.append(self.entry_block(project, entries))
+        for hour, runs in deltas.url_blocks:
+            times = [time for _, _, urls in runs for of_url in urls.values() for time in of_url]
+            packed = pack_urls(hour, runs)
+            rows.url_blocks.append(self.url_block(hour + min(times), hour + max(times), len(times), packed))
         return rows
+
+    def entry_block(self, project: str, entries: Sequence[Entry]) -> Row:
+        """The row of entries of one project and UTC hour in ascending order of time."""
+        payload = self._entries.compress(pack_entries(entries))
+        return (project, entries[0].timestamp, entries[-1].timestamp, len(entries), self.dictionary_id, payload)
+
+    def url_block(self, first: int, last: int, count: int, packed: bytes) -> Row:
+        """The row of a packed block of `count` requests from `first` to `last` (µs)."""
+        return (first, last, count, self._urls.compress(packed))

@@ -179,6 +179,7 @@ class Store:
         """This generation is complete."""
         with self.transaction() as db:
             db.execute("UPDATE store SET replay = NULL")
+            db.execute("DELETE FROM copies")
 
     def recreations(self, cluster: str) -> dict[str, int]:
         """How often each topic of a cluster has been accepted as created anew."""

@@ -20,7 +20,8 @@ from uuid import UUID
 from oracle import DAY, HOUR, MINUTE, SECOND, Entry, Invocation, Oracle, Record
 
 from schema import histogram
-from schema.blocks import Decompressor, unpack_entries, unpack_urls
+from schema.blocks import Decompressor, unpack_entries
+from schema.url_blocks import unpack_urls
 
 KEPT_REJECTS = 10_000
 ENTRIES_PER_BLOCK = 128

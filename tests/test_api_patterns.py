@@ -57,22 +57,34 @@ def test_a_match_that_stands_whatever_follows_is_found_in_every_longer_url(text:
         assert pattern.matches((origin + rest).encode())
 
 
-@settings(max_examples=500, deadline=None)
-@given(pattern_texts, st.lists(texts, min_size=1, max_size=4))
+def lines_found(pattern: Pattern, lines: list[bytes]) -> list[int]:
+    """The numbers of the lines in which a search of their joined text finds a pattern."""
+    text = b"\n".join(lines)
+    whole = memoryview(b"a" + text + b"a")[1:-1]
+    return sorted({bytes(whole[:at]).count(b"\n") for at in pattern.lines(whole)})
+
+
+@settings(max_examples=1000, deadline=None)
+@given(pattern_texts, st.lists(texts.map(lambda text: text.replace("\n", "/")), min_size=1, max_size=5))
 @example("^b", ["a", "b"])
 @example("a$", ["a", "b"])
-@example(r"\Ab", ["a", "b"])
-@example(r"a\z", ["a", "b"])
-@example(r"a.b\z", ["a\nb", "c"])
-@example("(?-m)^b$", ["a", "b", "c"])
+@example("a.b", ["a", "b", "acb"])
+@example(r"a\s*b", ["a", "b", "a b"])
+@example("[^x]*b", ["a", "b", "", "xa"])
 @example("^$", ["a", "", "b"])
+@example("a*", ["a", "", "b"])
 @example(r"\B", ["a", "", "a"])
-def test_a_run_that_can_not_match_holds_no_url_that_does(text: str, urls: list[str]) -> None:
+@example(r"(?P<n>a)|\n", ["a", "b"])
+@example("a|b(", ["a", "b"])
+@example("a{1", ["a", "a{1"])
+@example("(?s)a.b", ["a", "b", "a/b"])
+@example("(?U)a+", ["", "aa"])
+@example("(?sm)^.*$", ["a", "", "b"])
+def test_a_search_of_many_lines_finds_those_in_which_the_pattern_is_found_alone(text: str, lines: list[str]) -> None:
     pattern = pattern_of(text)
-    joined = "\n".join(urls).encode()
-    found = any(pattern.matches(url.encode()) for url in urls)
-    for run in (joined, memoryview(b"a" + joined + b"a")[1:-1]):
-        assert pattern.may_match_a_line(run) or not found
+    urls = [line.encode() for line in lines]
+    if pattern.searches_lines:
+        assert lines_found(pattern, urls) == [number for number, url in enumerate(urls) if pattern.matches(url)]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +95,16 @@ def test_plain_patterns_do_stand_whatever_follows(text: str) -> None:
     assert not compile_pattern("xyz").matches_whatever_follows(b"https://abc.supabase.co")
 
 
-@pytest.mark.parametrize("text", ["abc", "^abc", "abc$", r"\babc\b", r"/abc/", "a.c", "ab{1,2}c"])
-def test_plain_patterns_do_rule_out_a_run_without_them(text: str) -> None:
-    run = b"https://x.supabase.co/rest\nhttps://x.supabase.co/ab\nc"
-    assert not compile_pattern(text).may_match_a_line(run)
-    assert not compile_pattern(text).may_match_a_line(memoryview(run))
+@pytest.mark.parametrize(
+    "text", ["abc", "^abc", "abc$", r"\babc\b", r"/abc/", "a.c", "ab{1,2}c", "[^/]*", "(a)|b", "(?is)a.c"]
+)
+def test_plain_patterns_are_searched_in_many_lines_at_once(text: str) -> None:
+    assert compile_pattern(text).searches_lines
+
+
+@pytest.mark.parametrize("text", [r"\Aabc", r"abc\z", "(?-m)^a", "(?i-s:a)", r"a\Cc", r"\Qa.c", r"\Qa.c\E"])
+def test_patterns_that_could_look_beyond_a_line_are_not(text: str) -> None:
+    assert not compile_pattern(text).searches_lines
 
 
 @pytest.mark.parametrize(

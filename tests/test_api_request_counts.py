@@ -16,6 +16,7 @@ from test_api_reader import LOG, fill, reading
 from api.deadline import Deadline
 from api.queries import body
 from api.reader import Reader
+from api.remembered import Remembered, Subject
 from api.request_counts import request_counts
 from schema.blocks import Decompressor
 from schema.errors import ParameterError, QueryTimeout
@@ -191,6 +192,7 @@ def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str, 
         reader.run(QUERY, {"project": pattern, "interval": "7day"}, None, NOW, 0)
     assert len(answered(reader, NOW, pattern, "7day")) == 5
     db = apsw.Connection(str(store_path(tmp_path, 1)), flags=apsw.SQLITE_OPEN_READONLY)
+    look, subject = Looks(looks).check, Subject(1, pattern, None)
     with pytest.raises(QueryTimeout, match="longer than 0 s"):
-        list(request_counts(db, Decompressor().decompress, Looks(looks), pattern, 0, 60))
+        list(request_counts(db, Decompressor().decompress, look, Remembered(0), subject, 0, 60))
     db.close()

@@ -110,6 +110,6 @@ def test_the_page_has_a_place_for_every_benchmark_and_its_results_can_be_read() 
     page = PAGE.read_text()
     for file in (PAGE.parent / "performance").glob("*.json"):
         assert msgspec.json.decode(file.read_bytes(), type=list[Result])
-    for subject in ("profile", "ingest", "freshness", "query", "http", "disk", "memory", "replay"):
+    for subject in ("profile", "ingest", "freshness", "query", "http", "disk", "memory", "patterns", "replay"):
         assert f"<!-- {subject} -->" in page
         assert f"<!-- /{subject} -->" in page

@@ -23,9 +23,9 @@ LONGEST = 300  # lines
 PURE = {
     "schema": {
         *("blocks", "decoding", "errors", "events", "fields", "histogram", "intervals", "messages", "numbers", "otlp"),
-        *("timestamps", "urls"),
+        *("timestamps", "url_blocks", "urls"),
     },
-    "streams": {"fold", "packing", "seeks"},
+    "streams": {"fold", "merging", "packing", "seeks"},
 }
 IMPURE = {
     *("apsw", "asyncio", "faust", "io", "logging", "os", "pathlib", "random", "secrets", "socket", "sqlite3"),

@@ -6,7 +6,7 @@ import uuid
 import pytest
 import zstandard
 from events import Traffic
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schema.blocks import (
@@ -14,12 +14,9 @@ from schema.blocks import (
     Compressor,
     Decompressor,
     Entry,
-    Hit,
     pack_entries,
-    pack_urls,
     train_dictionary,
     unpack_entries,
-    unpack_urls,
 )
 
 NOW = 1_750_000_000_123_456
@@ -29,12 +26,6 @@ ENTRIES = st.lists(
     min_size=1,
     max_size=ENTRIES_PER_BLOCK,
 )
-URLS = st.one_of(
-    st.sampled_from([b"", b"\n", b"\n\n", b"https://h/rest/v1?a\nb", b"https://h/\x00"]),
-    st.text(max_size=30).map(str.encode),
-)
-HITS = st.lists(st.builds(Hit, TIMESTAMPS, st.integers(0, 15), URLS), min_size=1, max_size=20)
-RUNS = st.dictionaries(st.tuples(st.text(max_size=8), st.text(max_size=12)), HITS, min_size=1, max_size=8)
 
 
 def records(count: int) -> list[bytes]:
@@ -55,28 +46,6 @@ def test_only_entries_that_came_without_an_id_carry_one() -> None:
     assert unpack_entries(packed, 4) == entries
     assert packed.count(given_id) == 2
     assert len(packed) == 4 * 13 + 2 * 16 + 4
-
-
-@given(RUNS)
-@settings(max_examples=200)
-def test_runs_of_urls_come_back_as_they_were(runs: dict[tuple[str, str], list[Hit]]) -> None:
-    ordered = [(*key, hits) for key, hits in sorted(runs.items())]
-    unpacked = unpack_urls(pack_urls(ordered))
-    assert [(run.project, run.origin, list(run.hits())) for run in unpacked] == ordered
-    for run, (_, _, hits) in zip(unpacked, ordered, strict=True):
-        assert run.count == len(hits)
-        assert list(run.times()) == [(hit.timestamp, hit.families) for hit in hits]
-        assert bytes(run.text) == b"\n".join(hit.url for hit in hits)
-
-
-def test_a_hostile_url_does_not_shift_its_neighbours() -> None:
-    urls = [b"https://h/a", b"", b"\n", b"https://h/b\nhttps://h/c", b"", b"https://h/d\n"]
-    hits = [Hit(number, number, url) for number, url in enumerate(urls)]
-    other = [Hit(9, 0, b""), Hit(8, 0, b"")]
-    first, second = unpack_urls(pack_urls([("p", "https://h", hits), ("p", "https://i", other)]))
-    assert list(first.hits()) == hits
-    assert list(first.hits()) == hits  # once more: a run is read any number of times
-    assert list(second.hits()) == other
 
 
 @given(st.binary(max_size=2000))

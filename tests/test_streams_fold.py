@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schema.blocks import ENTRIES_PER_BLOCK, Entry, Hit
+from schema.blocks import ENTRIES_PER_BLOCK, Entry
 from schema.events import EdgeEvent, Invocation
 from schema.histogram import cell_of
 from schema.timestamps import HOUR, SECOND
+from schema.url_blocks import Hit
 from streams.fold import Deltas, InvocationDelta, fold_edge, fold_invocations
 
 NOON = 1_750_003_200_000_000 // HOUR * HOUR
@@ -121,14 +122,17 @@ def test_an_entry_block_keeps_to_one_project_and_one_utc_hour_oldest_first(event
 @given(st.lists(REQUESTS, max_size=60))
 def test_a_url_block_keeps_to_one_utc_hour_with_a_sorted_run_for_each_origin(events: list[EdgeEvent]) -> None:
     blocks = fold_edge(events).url_blocks
-    for runs in blocks:
-        assert len({hit.timestamp // HOUR for _, _, hits in runs for hit in hits}) == 1
+    found: Counter[tuple[str, str, Hit]] = Counter()
+    for hour, runs in blocks:
+        assert hour % HOUR == 0
         names = [(project, origin) for project, origin, _ in runs]
         assert names == sorted(set(names))
-    assert len({runs[0][2][0].timestamp // HOUR for runs in blocks}) == len(blocks)
-    assert Counter(
-        (project, origin, hit) for runs in blocks for project, origin, hits in runs for hit in hits
-    ) == Counter(
+        for project, origin, urls in runs:
+            for (families, url), times in urls.items():
+                assert all(0 <= time < HOUR for time in times)
+                found.update((project, origin, Hit(hour + time, families, url)) for time in times)
+    assert len({hour for hour, _ in blocks}) == len(blocks)
+    assert found == Counter(
         (event.project, event.origin, Hit(event.timestamp, event.families, event.url.encode())) for event in events
     )
 

@@ -18,12 +18,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import streams.store
-from schema.blocks import Decompressor, unpack_entries, unpack_urls
+from schema.blocks import Decompressor, unpack_entries
 from schema.decoding import decode_edge, decode_functions
 from schema.errors import StoreRetired
 from schema.events import EdgeEvent, Invocation, PlacedReject, Source
 from schema.messages import Reject
 from schema.tables import migrate
+from schema.url_blocks import unpack_urls
 from streams.adding import KEPT_REJECT_BYTES, KEPT_REJECTS
 from streams.batch import FetchedBatch, Topic
 from streams.fold import fold_edge, fold_invocations

@@ -1,0 +1,131 @@
+"""What patterns have been found to count in URL blocks, kept in bounded memory and shared by a process's threads.
+
+A block never changes and ids are not used again within a generation, so what a block gave once holds for as long as
+it is there. docs/decisions/0007 has the figures.
+"""
+
+import sys
+import threading
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from api.searching import Matched
+from schema.timestamps import HOUR, MINUTE
+from schema.url_blocks import UrlBlock
+
+_BITS = 4  # of a family set
+_OF_EACH_BLOCK = 300  # bytes: the objects around the counts, and their place in a dict
+
+
+class Subject(NamedTuple):
+    """What is remembered: of a generation, a pattern over events of some projects (None: all)."""
+
+    generation: int
+    pattern: str
+    projects: frozenset[str] | None
+
+
+class BlockCounts:
+    """The requests in a block that a pattern matches: by minute of the hour and family set, and by family set."""
+
+    __slots__ = ("_cells", "_totals", "hour")
+
+    def __init__(self, block: UrlBlock, matched: Iterable[Matched]) -> None:
+        self.hour = block.hour
+        totals: Counter[int] = Counter()
+        cells: Counter[int] = Counter()
+        for families, first, last in matched:
+            totals[families] += last - first
+            for offset in block.offsets[first:last]:
+                cells[offset // MINUTE << _BITS | families] += 1
+        self._cells = array("I", chain.from_iterable(cells.items()))
+        self._totals = tuple(totals.items())
+
+    def add_hour(self, counts: Counter[tuple[int, int]], bucket: int) -> None:
+        """Add all requests to a bucket of counts by (bucket, families)."""
+        for families, hits in self._totals:
+            counts[bucket, families] += hits
+
+    def by_minute(self, since: int) -> Iterator[tuple[int, int, int]]:
+        """(minute in µs, family set, requests), of minutes from `since` (µs) on."""
+        cells = iter(self._cells)
+        for code, hits in zip(cells, cells, strict=True):
+            minute = self.hour + (code >> _BITS) * MINUTE
+            if minute >= since:
+                yield minute, code & (1 << _BITS) - 1, hits
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes in memory."""
+        return _OF_EACH_BLOCK + sys.getsizeof(self._cells) + 120 * len(self._totals)
+
+
+class Known:
+    """What is known of one subject: counts by block id. Changed by `Remembered` alone."""
+
+    __slots__ = ("blocks", "size", "subject")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.blocks: dict[int, BlockCounts] = {}
+        self.size = 0
+
+
+class Remembered:
+    """The subjects asked for last, in at most so many bytes. Safe for threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Subject, Known] = OrderedDict()
+        self.size = 0
+
+    def known(self, subject: Subject) -> Known:
+        """What is known of a subject, which is the last that will be forgotten. Older generations are forgotten."""
+        with self._lock:
+            for other in [old for old in self._known if old.generation < subject.generation]:
+                self._drop(other)
+            known = self._known.get(subject)
+            if known is None:
+                known = self._known[subject] = Known(subject)
+            self._known.move_to_end(subject)
+            return known
+
+    def keep(self, known: Known, block: int, counts: BlockCounts) -> None:
+        """Remember what a block gave; the subjects asked for longest ago make room.
+
+        Where one subject takes all the room there is, no more of it is kept.
+        """
+        with self._lock:
+            if self._known.get(known.subject) is not known or block in known.blocks:
+                return
+            while self.size + counts.size > self._most:
+                oldest = next(iter(self._known))
+                if oldest == known.subject:
+                    if len(self._known) == 1:
+                        return
+                    self._known.move_to_end(oldest)
+                else:
+                    self._drop(oldest)
+            known.blocks[block] = counts
+            known.size += counts.size
+            self.size += counts.size
+
+    def forget_gone(self, known: Known, present: Collection[int], oldest: int, since: int) -> None:
+        """Forget blocks that are gone: of hours before the `oldest` (µs), or from `since` on and not `present`."""
+        gone = [
+            (block, counts)
+            for block, counts in list(known.blocks.items())
+            if counts.hour + HOUR <= oldest or (counts.hour >= since and block not in present)
+        ]
+        with self._lock:
+            for block, counts in gone:
+                if self._known.get(known.subject) is known and known.blocks.pop(block, None) is not None:
+                    known.size -= counts.size
+                    self.size -= counts.size
+
+    def _drop(self, subject: Subject) -> None:
+        self.size -= self._known.pop(subject).size

@@ -1,0 +1,185 @@
+"""Sealing: small blocks of one UTC hour are merged into full ones, off the hot path (docs/decisions/0007).
+
+Small batches make small blocks, which cost space and slow queries down. A step of the sealer looks at a few hours (of
+entries: a project's hours), going round them for ever:
+
+- In any hour, 16 unsealed blocks of about the same size are merged: of one tier, each tier 16 times the one before. A
+  block that comes to half full or more is sealed. So an event is rewritten once a tier at most, however many come.
+- Where the hour is over, all that is not sealed yet is merged and sealed. What comes late makes new small blocks; they
+  are merged with the hour's small sealed ones, once in a while.
+
+Blocks are read, merged and compressed without the write lock. The transaction then checks that the very blocks are
+still there, since another worker or the pruner may have been faster, deletes them and adds what takes their place. A
+block never changes, and ids are not used again, so a remembered id means the same content for ever.
+"""
+
+import fcntl
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from schema.blocks import NO_DICTIONARY, Decompressor, unpack_entries
+from schema.clock import Clock
+from schema.retention import ENTRIES, URLS
+from schema.timestamps import HOUR, MINUTE
+from schema.url_blocks import UrlBlock
+from streams.merging import ENTRY_BYTES_PER_BLOCK, merge_entries, merge_urls
+from streams.packing import Packer, Row
+from streams.store import Store
+from streams.unsealed import TABLES, Group, Piece, Table
+
+log = logging.getLogger("freshet.sealing")
+
+GRACE = 5 * MINUTE  # after an hour's end, for what comes a little late
+CLOSE_EVERY = 60.0  # seconds between two rounds that seal what came late to hours that are over
+STEP_SECONDS = 0.02
+MOST_BYTES = 16 << 20  # of one merge, decompressed
+URL_LEVEL = 6  # zstd's: a fifth smaller than level 1; read far more often than written
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Blocks of a table by id, and the rows that take their place."""
+
+    table: str
+    ids: Sequence[int]
+    rows: Sequence[Row]
+
+
+_INSERT = {table.name: table.insert for table in TABLES}
+
+
+class Sealer:
+    """Finds and prepares what is to be merged in one generation's database, which it only reads; `commit` writes."""
+
+    def __init__(self, path: Path, clock: Clock, close_every: float = CLOSE_EVERY) -> None:
+        self._clock = clock
+        self._close_every = close_every
+        self._lock = path.with_name("seal.lock")
+        self._db = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5, isolation_level=None, check_same_thread=False
+        )
+        self._plain = Decompressor()
+        self._trained: dict[int, Decompressor] = {}
+        self._packer = Packer(url_level=URL_LEVEL)
+        self._damaged: set[tuple[str, Group]] = set()
+        self._last_close = float("-inf")
+        self._closing = False
+        self._round = self._groups()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+    def prepare(self) -> list[Merge]:
+        """A step's merges. None while another worker prepares some, and at the end of a round."""
+        with self._lock.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return []
+            end = time.monotonic() + STEP_SECONDS
+            self._use_newest_dictionary()
+            merges: list[Merge] = []
+            while (found := next(self._round, None)) is not None:
+                merges += self._merge(*found)
+                if time.monotonic() > end:
+                    return merges
+            self._round = self._groups()
+            return merges
+
+    def _groups(self) -> Iterator[tuple[Table, Group]]:
+        """One round: every hour (of every project) with unsealed blocks."""
+        self._closing = time.monotonic() - self._last_close >= self._close_every
+        if self._closing:
+            self._last_close = time.monotonic()
+        for table in TABLES:
+            for group in table.groups(self._db):
+                if (table.name, group) not in self._damaged:
+                    yield table, group
+
+    def _merge(self, table: Table, group: Group) -> Iterator[Merge]:
+        closing = self._closing and group.hour + HOUR + GRACE <= self._clock()
+        chosen = table.to_merge(self._db, group, closing)
+        if not chosen:
+            return
+        try:
+            blocks = self._read(table, chosen)
+            rows = self._entries(group.project, blocks) if table.name == ENTRIES else self._urls(blocks)
+            seal = [(*row, int(closing or self._is_done(table, row))) for row in rows]
+            yield Merge(table.name, [number for number, *_ in blocks], seal)
+        except zstandard.ZstdError as error:
+            log.error("%s: a block of %s can't be read (%s); they stay as they are", table.name, group, error)
+            self._damaged.add((table.name, group))
+
+    @staticmethod
+    def _is_done(table: Table, row: Row) -> bool:
+        """Whether a merged block is worth no further merge: half full, or few large records."""
+        count, payload = row[-2 if table.name == URLS else -3], row[-1]
+        return bool(count >= table.half or zstandard.frame_content_size(payload) >= ENTRY_BYTES_PER_BLOCK // 2)
+
+    def _read(self, table: Table, pieces: Sequence[Piece]) -> list[tuple[int, int, bytes]]:
+        """Blocks as (id, count, payload); the first, and of the others as many as are not too much for one merge."""
+        select = {
+            ENTRIES: "SELECT dictionary, payload FROM entry_blocks WHERE id = ?",
+            URLS: "SELECT 0, payload FROM url_blocks WHERE id = ?",
+        }[table.name]
+        blocks: list[tuple[int, int, bytes]] = []
+        size = 0
+        for piece in pieces:
+            row = self._db.execute(select, (piece.id,)).fetchone()
+            if row is None:
+                continue  # another worker or the pruner was faster
+            payload = self._decompressor(row[0]).decompress(row[1])
+            size += len(payload)
+            if blocks and size > MOST_BYTES:
+                break
+            blocks.append((piece.id, piece.count, payload))
+        return blocks
+
+    def _entries(self, project: str, blocks: Sequence[tuple[int, int, bytes]]) -> list[Row]:
+        entries = [unpack_entries(payload, count) for _, count, payload in blocks]
+        return [self._packer.entry_block(project, part) for part in merge_entries(entries)]
+
+    def _urls(self, blocks: Sequence[tuple[int, int, bytes]]) -> list[Row]:
+        merged = merge_urls([UrlBlock(payload) for _, _, payload in blocks])
+        return [self._packer.url_block(*part) for part in merged]
+
+    def _use_newest_dictionary(self) -> None:
+        newest = self._db.execute(
+            "SELECT id, content FROM dictionaries WHERE id > ? ORDER BY id DESC LIMIT 1", (self._packer.dictionary_id,)
+        ).fetchone()
+        if newest is not None:
+            self._packer = Packer(newest[0], newest[1], URL_LEVEL)
+
+    def _decompressor(self, dictionary: int) -> Decompressor:
+        if dictionary == NO_DICTIONARY:
+            return self._plain
+        if dictionary not in self._trained:
+            (content,) = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).fetchone()
+            self._trained[dictionary] = Decompressor(content)
+        return self._trained[dictionary]
+
+
+def commit(store: Store, merges: Sequence[Merge]) -> int:
+    """Replace blocks by what they were merged into, those whose ids are all there still; returns how many went.
+
+    Raises what a write to the store raises.
+    """
+    if not merges:
+        return 0
+    replaced = 0
+    with store.transaction() as db:
+        for merge in merges:
+            places = ", ".join("?" * len(merge.ids))
+            found = f"SELECT count(*) FROM {merge.table} WHERE id IN ({places})"  # noqa: S608  # a name of our own
+            if db.execute(found, merge.ids).fetchone() == (len(merge.ids),):
+                db.execute(f"DELETE FROM {merge.table} WHERE id IN ({places})", merge.ids)  # noqa: S608
+                db.executemany(_INSERT[merge.table], merge.rows)
+                replaced += len(merge.ids)
+    return replaced

@@ -1,0 +1,300 @@
+"""What patterns gave is remembered in bounded memory, follows what becomes of the blocks, and a search goes on."""
+
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import COUNTS_INTERVALS, DAY, HOUR, MINUTE, rows_agree
+from test_api_reader import SET_GENERATION, in_another_process, reading
+from test_api_request_counts import NOW, PATTERNS, QUERY, Request, answered, histories, stored
+
+import api.request_counts
+from api.background import Background, Stopped
+from api.reader import Reader, Searches
+from api.remembered import BlockCounts, Remembered, Subject
+from schema.errors import QueryTimeout
+from schema.tables import make_store, store_path
+from schema.url_blocks import UrlBlock, pack_urls
+
+SEAL = """
+import sys
+from pathlib import Path
+from streams.sealing import Sealer, commit
+from streams.store import Store
+path, now = Path(sys.argv[1]), int(sys.argv[2])
+store, sealer = Store(path, lambda: now), Sealer(path, lambda: now, close_every=0)
+idle = 0
+while idle < 2:
+    idle = 0 if commit(store, sealer.prepare()) else idle + 1
+"""
+RUN = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.executescript(sys.argv[2])"
+MORE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_api_request_counts as counts
+counts.stored(Path(sys.argv[2]), int(sys.argv[3]), eval(sys.argv[4], {"Request": counts.Request}))
+"""
+
+
+def seal(data: Path, now: int = NOW) -> None:
+    """Have another process seal all hours of a store that are over."""
+    in_another_process(SEAL, store_path(data, 1), now + 2 * HOUR)
+
+
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The blocks that are searched from now on, by id."""
+    blocks: list[int] = []
+    read = api.request_counts._block
+
+    def reading_block(db: Any, decompress: Any, number: int) -> UrlBlock | None:
+        blocks.append(number)
+        return read(db, decompress, number)
+
+    monkeypatch.setattr(api.request_counts, "_block", reading_block)
+    return blocks
+
+
+@settings(max_examples=12, deadline=None)
+@given(histories(), st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=4, unique=True), st.booleans())
+def test_remembered_counts_answer_as_the_oracle_does(history: Any, patterns: list[str], first: bool) -> None:
+    now, requests = history
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder)
+        oracle = stored(data, now, requests)
+        if first:
+            seal(data, now)
+        with reading(data) as reader:
+            for _ in range(2):
+                for later in (0, 1, MINUTE - 1, HOUR + 3):
+                    for pattern in patterns:
+                        for interval in COUNTS_INTERVALS:
+                            rows = answered(reader, now + later, pattern, interval)
+                            rows_agree(rows, oracle.api_counts(now + later, pattern, interval))
+                seal(data, now)
+
+
+@pytest.mark.parametrize("pattern", ["aaa", "/rest", "v1/x$"])
+def test_the_first_partial_minute_is_exact_with_remembered_counts(tmp_path: Path, pattern: str) -> None:
+    now = NOW - NOW % MINUTE
+    ages = [span + step for span, _ in COUNTS_INTERVALS.values() for step in range(-5, 6)]
+    oracle = stored(tmp_path, now, [Request(age) for age in ages])
+    seal(tmp_path)
+    reader = Reader(tmp_path)
+    for step in (0, 5, -5, 1, -1, 2, MINUTE, 0):
+        for interval in COUNTS_INTERVALS:
+            rows = answered(reader, now + step, pattern, interval)
+            rows_agree(rows, oracle.api_counts(now + step, pattern, interval))
+
+
+def test_a_sealed_block_is_searched_once_and_small_ones_that_are_not_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path, NOW, [Request(2 * HOUR + number, batch=number) for number in range(5)])
+    reader, blocks = Reader(tmp_path), searched(monkeypatch)
+    for _ in range(2):
+        assert answered(reader, NOW, "/rest", "1day")[0]["total_rest_requests"] == 5
+    assert sorted(blocks) == sorted([1, 2, 3, 4, 5] * 2)
+    seal(tmp_path)
+    blocks.clear()
+    for _ in range(3):
+        assert answered(reader, NOW, "/rest", "1day")[0]["total_rest_requests"] == 5
+        assert answered(reader, NOW, "/storage", "1day") == []
+    assert blocks == [6, 6]
+    assert len(reader._searches.remembered.known(Subject(1, "/rest", None)).blocks) == 1
+
+
+def test_remembered_counts_follow_sealing_pruning_and_late_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path, NOW, [Request(hours * HOUR, batch=hours) for hours in (2, 3, 4)])
+    seal(tmp_path)
+    reader, blocks = Reader(tmp_path), searched(monkeypatch)
+    known = reader._searches.remembered.known(Subject(1, "/rest", None))
+
+    def total() -> int:
+        return sum(row["total_rest_requests"] for row in answered(reader, NOW, "/rest", "1day"))
+
+    assert total() == 3
+    assert sorted(known.blocks) == [4, 5, 6]
+    late = "[Request(3 * 3600_000_000 + 1, batch=9)]"
+    in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, late)
+    blocks.clear()
+    assert total() == 4
+    assert blocks == [7]
+    seal(tmp_path)
+    blocks.clear()
+    assert (total(), total()) == (4, 4)
+    assert blocks == [8]
+    assert 8 in known.blocks
+    assert len(known.blocks) == 3
+    in_another_process(RUN, store_path(tmp_path, 1), "DELETE FROM url_blocks WHERE id = 8")
+    assert total() == 2
+    assert len(known.blocks) == 2
+    size = reader._searches.remembered.size
+    assert 0 < size < 2000
+    in_another_process(RUN, store_path(tmp_path, 1), "DELETE FROM url_blocks")
+    assert total() == 0
+    assert reader._searches.remembered.size == 0
+
+
+def test_another_generation_is_searched_anew(tmp_path: Path) -> None:
+    stored(tmp_path, NOW, [Request(2 * HOUR)])
+    seal(tmp_path)
+    make_store(store_path(tmp_path, 2))
+    reader = Reader(tmp_path)
+    assert len(answered(reader, NOW, "/rest", "1day")) == 1
+    in_another_process(SET_GENERATION, tmp_path, 2)
+    assert answered(reader, NOW, "/rest", "1day") == []
+    assert reader._searches.remembered.size == 0
+
+
+def test_scopes_are_remembered_apart(tmp_path: Path) -> None:
+    stored(tmp_path, NOW, [Request(2 * HOUR, project=project) for project in ("aaa", "aaa", "bbb")])
+    seal(tmp_path)
+    reader = Reader(tmp_path)
+    for _ in range(2):
+        for projects, total in ((None, 3), (frozenset({"aaa"}), 2), (frozenset({"bbb"}), 1), (frozenset[str](), 0)):
+            rows = answered(reader, NOW, "/rest", "1day", projects)
+            assert sum(row["total_rest_requests"] for row in rows) == total
+
+
+def counted(minutes: int) -> BlockCounts:
+    """What a block gave, with so many cells."""
+    times = [minute * MINUTE for minute in range(minutes)]
+    block = UrlBlock(pack_urls(NOW - NOW % HOUR, [("p", "o", {(1, b"u"): times})]))
+    return BlockCounts(block, [(1, 0, minutes)])
+
+
+def test_memory_is_bounded_and_what_was_asked_for_longest_ago_goes_first() -> None:
+    remembered = Remembered(20_000)
+    subjects = [Subject(1, str(number), None) for number in range(100)]
+    for subject in subjects:
+        for block in range(5):
+            remembered.keep(remembered.known(subject), block, counted(60))
+            remembered.known(subjects[0])
+            assert remembered.size <= 20_000
+    assert len(remembered.known(subjects[0]).blocks) == 5
+    assert len(remembered.known(subjects[-1]).blocks) == 5
+    assert remembered.known(subjects[1]).blocks == {}
+
+
+def test_one_subject_that_takes_all_room_keeps_what_fits() -> None:
+    remembered = Remembered(20_000)
+    known = remembered.known(Subject(1, "a", None))
+    for block in range(1000):
+        remembered.keep(known, block, counted(60))
+    assert 10 < len(known.blocks) < 50
+    assert 15_000 < remembered.size <= 20_000
+    remembered.forget_gone(known, (), NOW, NOW)
+    assert remembered.size <= 20_000
+    remembered.forget_gone(known, (), NOW + DAY, NOW)
+    assert (remembered.size, known.blocks) == (0, {})
+
+
+def test_what_is_forgotten_meanwhile_is_not_kept() -> None:
+    remembered = Remembered(20_000)
+    known = remembered.known(Subject(1, "a", None))
+    remembered.known(Subject(2, "a", None))
+    remembered.keep(known, 1, counted(60))
+    assert (remembered.size, known.blocks) == (0, {})
+
+
+def test_threads_share_what_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    oracle = stored(tmp_path, NOW, [Request(hours * HOUR + 1, batch=hours) for hours in range(1, 20)])
+    seal(tmp_path)
+    searches, wrong = Searches(), list[BaseException]()
+
+    def ask() -> None:
+        try:
+            with reading(tmp_path) as reader:
+                reader._searches = searches
+                for number in range(40):
+                    pattern = ("/rest", "x$", "never", "v1")[number % 4]
+                    rows_agree(answered(reader, NOW, pattern, "daily"), oracle.api_counts(NOW, pattern, "daily"))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    blocks = searched(monkeypatch)
+    ask()
+    assert blocks == []
+
+
+def test_a_search_past_the_time_limit_is_found_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oracle = stored(tmp_path, NOW, [Request(hours * HOUR, batch=hours) for hours in range(1, 160)])
+    seal(tmp_path)
+    searches = Searches()
+    reader = Reader(tmp_path, searches)
+    with pytest.raises(QueryTimeout):
+        reader.run(QUERY, {"project": "/rest", "interval": "7day"}, None, NOW, 0)
+    assert searches.background.idle(30)
+    blocks = searched(monkeypatch)
+    rows_agree(answered(reader, NOW, "/rest", "7day"), oracle.api_counts(NOW, "/rest", "7day"))
+    assert blocks == []
+    searches.background.close()
+
+
+def test_searches_in_the_background_are_few_make_way_for_queries_and_stop() -> None:
+    background, begun, ran = Background(), threading.Event(), list[int]()
+
+    def search() -> None:
+        begun.set()
+        for number in range(1000):
+            background.make_way()
+            ran.append(number)
+            time.sleep(0.001)
+
+    with background.query():
+        background.go_on("first", search)
+        assert begun.wait(10)
+        time.sleep(0.3)
+        held = len(ran)
+        assert held < 20  # without a query it would be some 250
+    for number in range(100):
+        background.go_on(number, search)
+    assert len(background._waiting) == 16
+    assert not background.idle(0.1)
+    background.close()
+    assert len(ran) < 1000
+    background.go_on("later", search)
+    with pytest.raises(Stopped):
+        background.make_way()
+
+
+def test_a_search_that_fails_in_the_background_leaves_it_at_work(caplog: pytest.LogCaptureFixture) -> None:
+    background, ran = Background(), threading.Event()
+
+    def fails() -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    background.go_on("fails", fails)
+    background.go_on("works", ran.set)
+    assert ran.wait(10)
+    assert "disk I/O error" in caplog.text
+    background.close()
+
+
+def test_a_hard_pattern_does_not_outlast_the_time_limit(tmp_path: Path) -> None:
+    tail = os.urandom(20_000).hex()
+    stored(tmp_path, NOW, [Request(HOUR, url=f"https://aaa.supabase.co/{tail}{n}", batch=n % 3) for n in range(60)])
+    reader = Reader(tmp_path)
+    began = time.monotonic()
+    with pytest.raises(QueryTimeout):
+        reader.run(QUERY, {"project": "(?:[0-7][^z]{0,60}){3}zz", "interval": "daily"}, None, NOW, 0.2)
+    assert time.monotonic() - began < 1
+    reader._searches.background.close()
