@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 .DELETE_ON_ERROR:
-.PHONY: setup run test lint bench chaos lock clean
+.PHONY: setup run test lint bench chaos load fuzz-http docs lock clean
 
 setup: .venv/dev.stamp
 
@@ -24,6 +24,18 @@ bench: .venv/bench.stamp
 # An hour of faults on a real Kafka, every table held against the log; the report goes to chaos.md.
 chaos: .venv/dev.stamp
 	.venv/bin/python tests/chaos.py --minutes 60 --kills 300 --seed 1 --report chaos.md
+
+# Runs every command of docs/api.md and docs/endpoints.md and writes their output anew.
+docs: .venv/dev.stamp
+	.venv/bin/python tests/render_docs.py
+
+# What becomes of twice as many requests as the API can answer.
+load: .venv/dev.stamp
+	PYTHONPATH=. .venv/bin/python tests/load.py --seconds 20 --connections 200
+
+# Random requests and bytes: none may end in a 500 or kill a process.
+fuzz-http: .venv/dev.stamp
+	PYTHONPATH=. .venv/bin/python tests/fuzz_http.py --requests 100000 --seed 1
 
 # Requirements are locked by hash, without index addresses.
 lock: .venv/dev.stamp

@@ -3,13 +3,22 @@
 import falcon
 from falcon.asgi import App, Request, Response
 
+from api.access_log import Noted
+from api.answers import Answers
 from api.auth import Gate
+from api.bodies import MetadataShape
+from api.cache import Cache
+from api.cors import cors
+from api.endpoints import EndpointsResource, load_endpoints
 from api.errors import Application, install_errors
+from api.key_uses import KeyUses
 from api.metrics import Metrics
-from api.queries import PATHS, Answers, QueryResource
+from api.openapi import OpenApiResource
+from api.queries import PATHS, QueryResource
+from api.rates import Rates
 from api.reader import ControlReader
+from api.warmer import Warmer
 from schema.clock import Clock, system_clock
-from schema.saved_queries import load_saved_queries
 from schema.settings import Settings
 
 
@@ -26,24 +35,38 @@ class Health:
 
 
 class Lifespan:
-    """Closes what the application opened."""
+    """Starts and ends what the application does beside answering."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, warmer: Warmer) -> None:
         self._answers = answers
+        self._warmer = warmer
+
+    async def process_startup(self, scope: object, event: object) -> None:
+        """Called by the server in each of its processes, when the event loop runs."""
+        self._warmer.start()
 
     async def process_shutdown(self, scope: object, event: object) -> None:
         """Called by the server when it stops."""
+        await self._warmer.stop()
         self._answers.close()
 
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     """The API over a data folder. Raises SavedQueryError where an endpoint's file is wrong."""
-    answers = Answers(settings.data, clock, settings.query_seconds)
-    resource = QueryResource(load_saved_queries(), answers)
-    app: Application = App(middleware=[Lifespan(answers), Gate(ControlReader(settings.data), clock)])
+    shape: MetadataShape = "arrays" if settings.metadata_shape == "arrays" else "as-sent"
+    answers = Answers(settings.data, clock, settings.query_seconds, shape, settings.queries_waiting)
+    queries, control = load_endpoints(settings), ControlReader(settings.data)
+    cache = Cache(answers.answer, clock, settings.cache_megabytes << 20)
+    warmer = Warmer(cache, control.generation, answers.has_free_thread)
+    uses = KeyUses(settings.data)
+    gate = Gate(control, clock, uses, Rates(settings.rate_limit))
+    resource = QueryResource(queries, cache, clock)
+    app: Application = App(middleware=[Lifespan(answers, warmer), uses, Noted(), gate, *cors(settings.cors_origins)])
     install_errors(app)
     for path in PATHS:
         app.add_route(path, resource)
+    app.add_route("/api/endpoints", EndpointsResource(queries))
+    app.add_route("/openapi.json", OpenApiResource(queries, control, clock))
     app.add_route("/health", Health())
     app.add_route("/metrics", Metrics(settings.data, clock))
     app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names

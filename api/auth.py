@@ -6,8 +6,11 @@ from typing import NamedTuple
 import falcon
 import msgspec
 from falcon.asgi import Request, Response
+from falcon.constants import COMBINED_METHODS
 
+from api.key_uses import KeyUses
 from api.parameters import Typed
+from api.rates import Rates, rate_headers
 from api.reader import ControlReader
 from schema.clock import Clock, system_clock
 from schema.keys import NOBODY, same_secret, split_key
@@ -20,26 +23,37 @@ _scope = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class Caller(NamedTuple):
-    """The key behind a request: its id and name, and its scopes; None means all projects, all endpoints."""
+    """The key behind a request: its id and name, and its scopes; None means all projects, all endpoints.
+
+    `generation` is the one that answers now, read along with the key.
+    """
 
     id: str
     name: str
     projects: frozenset[str] | None
     endpoints: frozenset[str] | None
     allow: frozenset[str]
+    generation: int
 
 
 class Gate:
     """Middleware: lets a request through to its resource with a key that may use it, named in `context.caller`."""
 
-    def __init__(self, control: ControlReader, clock: Clock) -> None:
+    def __init__(self, control: ControlReader, clock: Clock, uses: KeyUses, rates: Rates) -> None:
         self._control = control
         self._clock = clock
+        self._uses = uses
+        self._rates = rates
+
+    async def process_request(self, request: Request, response: Response) -> None:
+        """Called by Falcon. Raises HTTPNotImplemented for a method that is none of HTTP's."""
+        if request.method not in COMBINED_METHODS:
+            raise falcon.HTTPNotImplemented(description="the request's method is none that is known here")
 
     async def process_resource(
         self, request: Request, response: Response, resource: object, params: Mapping[str, str]
     ) -> None:
-        """Called by Falcon. Raises HTTPUnauthorized, HTTPForbidden, StoreMissing.
+        """Called by Falcon. Raises HTTPUnauthorized, HTTPForbidden, HTTPTooManyRequests, StoreMissing.
 
         OPTIONS needs no key: a browser that asks whether it may send one sends none.
         """
@@ -47,6 +61,13 @@ class Gate:
         if needs is None or request.method == "OPTIONS":
             return
         caller = request.context.caller = authenticate(request, self._control, self._clock)
+        self._uses.note(caller.id, self._clock())
+        if self._rates.limit:
+            allowance = self._rates.take(caller.id)
+            response.set_headers(rate_headers(self._rates.limit, allowance))
+            if not allowance.passes:
+                limit = f"{self._rates.limit} requests a second"
+                raise falcon.HTTPTooManyRequests(description=f"the API key {caller.name} may make {limit}")
         if needs not in caller.allow:
             raise falcon.HTTPForbidden(description=f"the API key {caller.name} is not allowed to {needs}")
 
@@ -74,7 +95,8 @@ def authenticate(request: Request, control: ControlReader, clock: Clock = system
         raise falcon.HTTPUnauthorized(description="the API key is not known here", challenges=["Bearer"])
     if key.expires_at is not None and key.expires_at <= clock():
         raise falcon.HTTPUnauthorized(description="the API key has expired", challenges=["Bearer"])
-    return Caller(identifier, key.name, _all_or(key.projects), _all_or(key.endpoints), _scope(key.allow))
+    projects, endpoints = _all_or(key.projects), _all_or(key.endpoints)
+    return Caller(identifier, key.name, projects, endpoints, _scope(key.allow), key.generation)
 
 
 def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typed]) -> frozenset[str] | None:
@@ -83,7 +105,7 @@ def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typ
     With a project scope a `project` of type string has to be in it, one of type pattern is searched in the scope alone,
     and a query that has no `project` is out of it. Raises HTTPForbidden out of scope.
     """
-    if caller.endpoints is not None and query.name not in caller.endpoints:
+    if caller.endpoints is not None and caller.endpoints.isdisjoint((query.name, str(query.id))):
         raise falcon.HTTPForbidden(description=f"the API key {caller.name} may not ask {query.name}")
     if caller.projects is None:
         return None

@@ -8,7 +8,7 @@ import falcon
 import msgspec
 from falcon.asgi import App, Request, Response
 
-from schema.errors import ParameterError, QueryTimeout, StoreError
+from schema.errors import Overloaded, ParameterError, QueryTimeout, StoreError
 
 Application = App[Request, Response]
 """A Falcon application, as its types have it."""
@@ -21,8 +21,11 @@ _STATUS = {
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
     405: "METHOD_NOT_ALLOWED",
+    408: "REQUEST_TIMEOUT",
     414: "URI_TOO_LONG",
     429: "RESOURCE_EXHAUSTED",
+    431: "REQUEST_HEADERS_TOO_LARGE",
+    501: "NOT_IMPLEMENTED",
     503: "UNAVAILABLE",
 }
 
@@ -38,6 +41,7 @@ def install_errors(app: Application) -> None:
     """Have every failure of an app answered in this form."""
     app.add_error_handler(ParameterError, _parameter)
     app.add_error_handler(QueryTimeout, _unavailable)
+    app.add_error_handler(Overloaded, _unavailable)
     app.add_error_handler(StoreError, _unavailable)
     app.add_error_handler(Exception, _unexpected)
     app.add_error_handler(falcon.HTTPError, _http)

@@ -3,13 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from api.cursors import parse_cursor
 from api.patterns import compile_pattern
 from schema.errors import ParameterError
 from schema.saved_queries import Parameter, SavedQuery
 from schema.timestamps import parse_iso
 
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 _UNENCODED_PLUS = re.compile(r"(.*:.*) ([0-9]{2}(?::?[0-9]{2})?)")
 Typed = str | int | None
+LONGEST = 1000
+"""How many characters a parameter may have: a search with a pattern of that size still ends within its time limit."""
 
 
 def typed_parameters(query: SavedQuery, given: Mapping[str, Sequence[str]]) -> dict[str, Typed]:
@@ -24,7 +28,9 @@ def _typed(parameter: Parameter, values: Sequence[str]) -> Typed:
     name = parameter.name
     if len(values) > 1:
         raise ParameterError(name, ", ".join(values), "given more than once")
-    value = values[0] if values else ""
+    value = (values[0] if values else "") or parameter.default or ""
+    if len(value) > LONGEST:
+        raise ParameterError(name, f"{value[:100]}…", f"too long: {len(value):,} characters, {LONGEST:,} are allowed")
     if parameter.type == "word" and (value or parameter.required) and value not in parameter.words:
         reason = "not one of the values allowed" if value else "missing"
         raise ParameterError(name, value or None, f"{reason}; allowed: {', '.join(parameter.words)}", parameter.words)
@@ -36,9 +42,19 @@ def _typed(parameter: Parameter, values: Sequence[str]) -> Typed:
         return None
     if parameter.type == "timestamp":
         return _timestamp(name, value)
+    if parameter.type == "integer":
+        return _integer(parameter, value)
+    if parameter.type == "cursor":
+        parse_cursor(name, value)
     if parameter.type == "pattern":
         compile_pattern(value)
     return value
+
+
+def _integer(parameter: Parameter, value: str) -> int:
+    if not _INTEGER.fullmatch(value) or not parameter.least <= int(value) <= parameter.most:
+        raise ParameterError(parameter.name, value, f"not a whole number from {parameter.least} to {parameter.most}")
+    return int(value)
 
 
 def _timestamp(name: str, value: str) -> int:

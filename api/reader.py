@@ -4,46 +4,60 @@ A `Reader` belongs to one thread. It opens the current generation's database wit
 follows the generation when it changes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import apsw
-import apsw.ext
 from sqlite_utils.migrations import Migrations
 
 from api.background import Background
 from api.deadline import Deadline
+from api.freshness import Progress
+from api.functions import let_only_read, register_functions, register_table
+from api.matching_entries import Filters, matching_entries
 from api.recent_entries import recent_entries
 from api.remembered import Remembered, Subject
 from api.request_counts import go_on, request_counts
-from schema import histogram
 from schema.blocks import NO_DICTIONARY, Decompressor
 from schema.errors import QueryTimeout, StoreMissing
-from schema.intervals import USAGE_INTERVALS, invocation_interval, invocation_window_start, tier_retention
 from schema.saved_queries import SavedQuery
-from schema.tables import control_migrations, control_path, require_known, store_migrations, store_path
-from schema.timestamps import SECOND, datetime_text
+from schema.tables import (
+    LIVE_POSITIONS,
+    control_migrations,
+    control_path,
+    lacks,
+    require_known,
+    store_migrations,
+    store_path,
+)
 
 _STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
 _BUSY_MILLISECONDS = 1000
 _REMEMBERED_BYTES = 16 << 20
 _APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
-_KEY = "SELECT name, hash, projects, endpoints, allow, expires_at FROM keys WHERE id = ?"
+_KEY = """
+SELECT name, hash, projects, endpoints, allow, expires_at, (SELECT current FROM generation) FROM keys WHERE id = ?
+"""
+_POSITIONS = f"SELECT next_offset, end_offset, last_timestamp, applied_at FROM ({LIVE_POSITIONS})"  # noqa: S608  # a query of our own
 Value = str | int | float | bytes | None
 
 
 class Answer(NamedTuple):
-    """What a saved query gave: column names and rows, no more than its max_rows."""
+    """What a saved query gave: column names and rows, no more than its max_rows, and how far the logs were applied."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Value, ...]]
+    positions: Sequence[Progress] = ()
 
 
 class Key(NamedTuple):
-    """A stored API key: name, SHA-256 of its secret, scopes as JSON arrays (None: all), when it expires in µs."""
+    """A stored API key: name, SHA-256 of its secret, scopes as JSON arrays (None: all), when it expires in µs.
+
+    Beside it the generation that answers now: reading both at once saves each request 3 µs.
+    """
 
     name: str
     hash: bytes
@@ -51,6 +65,7 @@ class Key(NamedTuple):
     endpoints: str | None
     allow: str
     expires_at: int | None
+    generation: int
 
 
 class ControlReader:
@@ -143,7 +158,7 @@ class Reader:
                 if len(rows) == query.max_rows:
                     break
             cursor.close(True)
-            return Answer(columns, rows)
+            return Answer(columns, rows, [Progress(*row) for row in db.execute(_POSITIONS)])
         except apsw.InterruptError:
             deadline.check()
             raise
@@ -152,21 +167,29 @@ class Reader:
             if db.in_transaction:
                 db.execute("ROLLBACK")
 
+    def close(self) -> None:
+        """Let go of the files. No run may be under way."""
+        self._control.close()
+        self._close_store()
+
+    def _close_store(self) -> None:
+        if self._db is not None:
+            self._db.close(True)  # its table functions hold it, and it the file
+            self._db = None
+
     def _current(self) -> apsw.Connection:
         generation = self._control.generation()
         if self._db is None or generation != self._generation:
-            if self._db is not None:
-                self._db.close(True)  # its table functions hold it, and it the file
-                self._db = None
+            self._close_store()
             path = store_path(self._data, generation)
             self._db, self._generation = open_database(path, store_migrations), generation
             self._trained.clear()
-            self._register(self._db)
+            self.register(self._db)
         return self._db
 
-    def _register(self, db: apsw.Connection) -> None:
-        for name, function, arguments in _FUNCTIONS:
-            db.create_scalar_function(name, function, arguments, deterministic=True)
+    def register(self, db: apsw.Connection) -> None:
+        """Give a connection all that saved queries may call, and let it do nothing but read."""
+        register_functions(db)
 
         def entries(project: str, after: int, until: int | None, limit: int) -> Iterator[tuple[Value, ...]]:
             return recent_entries(db, self._decompress_entries, self._deadline, project, after, until, limit)
@@ -174,8 +197,26 @@ class Reader:
         def requests(pattern: str, since: int, grain: int) -> Iterator[tuple[Value, ...]]:
             return self._request_counts(db, pattern, since, grain)
 
-        _table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
-        _table(db, "request_counts", requests, ("bucket", "families", "hits"))
+        def matching(
+            project: str,
+            after: int,
+            until: int | None,
+            cursor: str | None,
+            limit: int,
+            min_status: int | None,
+            max_status: int | None,
+            method: str | None,
+            path: str | None,
+            text: str | None,
+        ) -> Iterator[tuple[Value, ...]]:
+            filters = Filters(min_status, max_status, method, path, text)
+            place = (project, after, until, cursor, limit)
+            return matching_entries(db, self._decompress_entries, self._deadline, *place, filters)
+
+        register_table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
+        register_table(db, "request_counts", requests, ("bucket", "families", "hits"))
+        register_table(db, "matching_entries", matching, ("id", "timestamp", "event_message", "metadata", "next"))
+        let_only_read(db, "recent_entries", "request_counts", "matching_entries")
 
     def _request_counts(
         self, db: apsw.Connection, pattern: str, since: int, grain: int
@@ -207,37 +248,10 @@ def _go_on(data: Path, searches: Searches, subject: Subject, since: int) -> None
         db.close()
 
 
-def _milliseconds(micros: int | None) -> int | float | None:
-    """A duration in µs as milliseconds: an integer where it is whole."""
-    if micros is None:
-        return None
-    return micros // 1000 if micros % 1000 == 0 else micros / 1000
-
-
-_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
-    ("milliseconds", _milliseconds, 1),
-    ("percentile", histogram.percentile, 4),
-    ("invocation_grain", lambda word: invocation_interval(word).grain // SECOND, 1),
-    ("invocation_window_start", invocation_window_start, 2),
-    ("tier_retention", tier_retention, 1),
-    ("usage_span", lambda word: USAGE_INTERVALS[word].span, 1),
-    ("usage_grain", lambda word: USAGE_INTERVALS[word].grain // SECOND, 1),
-    ("datetime_text", datetime_text, 1),
-)
-"""The functions that saved queries may call: name, function, number of arguments."""
-
-
-def _table(db: apsw.Connection, name: str, rows: Any, columns: tuple[str, ...]) -> None:
-    """Make a Python generator a table-valued function."""
-    rows.columns = columns
-    rows.column_access = apsw.ext.VTColumnAccess.By_Index
-    apsw.ext.make_virtual_module(db, name, rows, eponymous_only=True)
-
-
 def open_database(path: Path, migrations: Migrations) -> apsw.Connection:
     """Open a database for reading only.
 
-    Raises StoreMissing before a worker has made it, StoreTooNew where a newer version has.
+    Raises StoreMissing before a worker has made it or brought it up to date, StoreTooNew where a newer version has.
     """
     try:
         db = apsw.Connection(f"file:{quote(str(path))}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
@@ -248,4 +262,6 @@ def open_database(path: Path, migrations: Migrations) -> apsw.Connection:
     if not applied:
         raise StoreMissing(f"{path} is being made: try again in a moment")
     require_known(path, migrations, applied)
+    if lacks(migrations, applied):
+        raise StoreMissing(f"{path} was made by an older Freshet: start a worker, which brings it up to date")
     return db

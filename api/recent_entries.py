@@ -71,12 +71,12 @@ def recent_entries(
             oldest = found[limit - 1].timestamp
             while found[-1].timestamp < oldest:
                 found.pop()
-    rows = [_row(entry) for entry in found]
+    rows = [entry_row(entry) for entry in found]
     rows.sort(key=lambda row: (row.timestamp, row.id, row.record), reverse=True)
     yield from rows[:limit]
 
 
-def _row(entry: Entry) -> EntryRow:
+def entry_row(entry: Entry) -> EntryRow:
     """An entry as contract section 4 wants it shown."""
     record = _record(entry.data)
     identity = str(uuid.UUID(bytes=entry.missing_id)) if entry.missing_id else _text(record.id)

@@ -17,7 +17,7 @@ from schema.timestamps import HOUR, MINUTE
 from schema.url_blocks import UrlBlock
 
 _BITS = 4  # of a family set
-_OF_EACH_BLOCK = 300  # bytes: the objects around the counts, and their place in a dict
+_OF_EACH_BLOCK = 200  # bytes: the objects around the counts, and their place in a dict
 
 
 class Subject(NamedTuple):

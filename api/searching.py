@@ -107,7 +107,7 @@ class Search:
         """Places of matches in the payload's text [start, end), whose URLs are lines."""
         payload = block.payload
         view = memoryview(payload)
-        while start < end:
+        while start <= end:  # a URL may be empty
             self.look()
             stop = min(start + self._piece, end)
             if stop < end:

@@ -4,29 +4,31 @@ from collections.abc import Callable
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 
 from api.errors import Application
+from schema.errors import FreshetError
 from schema.settings import Settings
 
 CONFIGURATION: dict[str, Any] = {
     "worker_class": "api.worker.Worker",
-    "logger_class": "api.worker.AccessLogger",
+    "logger_class": "api.access_log.AccessLogger",
     "asgi_loop": "uvloop",
     "asgi_lifespan": "on",
     "http_parser": "python",  # the strictest on malformed requests
     "preload_app": False,  # connections and threads don't survive a fork
     "max_requests": 0,
     "timeout": 30,
-    "graceful_timeout": 5,
     "keepalive": 5,
+    "worker_connections": 400,  # of one process; twice as many stay below the usual limit of 1,024 open files
     "limit_request_line": 8190,
     "limit_request_fields": 100,
     "limit_request_field_size": 8190,
-    "asgi_disconnect_grace_period": 1,
+    "asgi_disconnect_grace_period": 0,  # a query that waits for a thread is forgotten when its client leaves
     "control_socket_disable": True,
     "accesslog": "-",
-    "access_log_format": "%(t)s %(h)s %(m)s %(U)s %(s)s %(B)s %(D)s",  # %(r)s would log ?api_key=
 }
+_SPARE_SECONDS = 5  # beyond a query's time limit, for what is under way when the server stops
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -39,13 +41,34 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     def load_config(self) -> None:
         """Called by gunicorn."""
-        options = CONFIGURATION | {"bind": self._settings.listen, "workers": self._settings.api_workers}
+        options = CONFIGURATION | {
+            "bind": self._settings.listen,
+            "workers": self._settings.api_processes,
+            "graceful_timeout": self._settings.query_seconds + _SPARE_SECONDS,
+        }
         for name, value in options.items():
             self.cfg.set(name, value)
 
     def load(self) -> Application:
         """Called by gunicorn in each worker."""
         return self._factory()
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        Master(self).run()
+
+
+class Master(Arbiter):  # type: ignore[misc]
+    """gunicorn's master, which a reload of something that does not start would end with all that runs."""
+
+    def handle_hup(self) -> None:
+        """Called by gunicorn on SIGHUP: new workers take over from the old ones."""
+        try:
+            self.app.load()
+        except FreshetError as error:
+            self.log.error("not reloaded, the old processes go on: %s", error)
+        else:
+            super().handle_hup()
 
 
 def run_server(settings: Settings, factory: Callable[[], Application]) -> None:

@@ -19,6 +19,7 @@ from bench.figures import Cell, Chart, Options, Result, Table, median
 from bench.hammer import CONNECTIONS, Load, hammer
 from bench.load import BIG
 from bench.stores import Plan, build
+from bench.usage import Meter, tree
 from ops.bars import Bars
 from schema.settings import Settings
 from schema.timestamps import HOUR
@@ -51,14 +52,14 @@ def run(options: Options) -> Result:
                 bars.watcher.done(1)
     table = Table(
         f"HTTP: one worker, {CONNECTIONS} kept connections",
-        ["", "bytes", "requests/s", "p99 ms", "bare Falcon requests/s", "p99 ms", "Freshet's share"],
+        ["", "bytes", "requests/s", "p99 ms", "CPU µs/request", "bare Falcon requests/s", "p99 ms", "Freshet's share"],
         rows,
     )
     chart = Chart(
         "http",
         "HTTP",
         "requests/s",
-        {"Freshet": [_number(row[2]) for row in rows], "bare Falcon": [_number(row[4]) for row in rows]},
+        {"Freshet": [_number(row[2]) for row in rows], "bare Falcon": [_number(row[5]) for row in rows]},
         [kind for kind, _, _ in KINDS],
     )
     return Result(subject="http", tables=[table], charts=[chart])
@@ -68,14 +69,18 @@ def _beside_bare(freshet: Api, case: Case, fresh: bool, seconds: float, rounds: 
     listen, key = freshet.settings.listen, freshet.client.key
     query = path(case.endpoint, case.parameters)
     body = freshet.client.ask(case.endpoint, case.parameters, FRESH if fresh else {}).body
+    own, cpu, asked = tree(freshet.process.pid)[1:], 0.0, 0.0
     ours: list[Load] = []
     bares: list[Load] = []
     with _bare(folder, body) as bare:
         for _ in range(rounds):
+            meter = Meter(own=own)
             ours.append(hammer(f"http://{listen}{query}", key, fresh, seconds))
+            cpu, asked = cpu + meter.read()[1]["own"], asked + ours[-1].rate * seconds
             bares.append(hammer(f"http://{bare}{query}", key, fresh, seconds))
     (rate, p99), (bare_rate, bare_p99) = (map(median, zip(*loads, strict=True)) for loads in (ours, bares))
-    return [len(body), round(rate), p99 * 1000, round(bare_rate), bare_p99 * 1000, f"{rate / bare_rate:.0%}"]
+    micros = cpu / asked * 1e6
+    return [len(body), round(rate), p99 * 1000, micros, round(bare_rate), bare_p99 * 1000, f"{rate / bare_rate:.0%}"]
 
 
 @contextmanager

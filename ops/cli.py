@@ -11,7 +11,7 @@ from typing import ParamSpec
 import click
 
 from schema.errors import FreshetError
-from schema.settings import Settings, load_settings
+from schema.settings import Settings, load_settings, parse_duration
 
 P = ParamSpec("P")
 
@@ -57,9 +57,12 @@ def main() -> None:
 @_command
 def up(demo: bool) -> None:
     """Run all in one: broker (if it is the embedded one), worker and API, started anew when they die."""
+    from api.endpoints import load_endpoints
     from ops.up import run_up
 
-    sys.exit(run_up(load_settings(), demo))
+    settings = load_settings()
+    load_endpoints(settings)  # what is wrong with one shows here, not in the log of an API that never comes up
+    sys.exit(run_up(settings, demo))
 
 
 @main.command()
@@ -78,9 +81,11 @@ def worker(with_parent: bool) -> None:
 def api(with_parent: bool) -> None:
     """Run the API: from the tables to answers over HTTP."""
     from api.app import create_app
+    from api.endpoints import load_endpoints
     from api.server import run_server
 
     settings = _child(load_settings(), with_parent)
+    load_endpoints(settings)  # what is wrong with one ends it here, not in the server's processes
     run_server(settings, lambda: create_app(settings))
 
 
@@ -101,14 +106,54 @@ def keys() -> None:
 
 @keys.command("add")
 @click.argument("name")
+@click.option(
+    "--project", "projects", multiple=True, metavar="REF", help="Sees this project alone; more than once: them."
+)
+@click.option("--endpoint", "endpoints", multiple=True, metavar="NAME", help="Asks this endpoint alone, or several.")
+@click.option("--allow", multiple=True, type=click.Choice(["query", "ingest"]), help="What it is for (default: query).")
+@click.option("--expires", metavar="90d", help="After how long it is no longer taken (min, h, d).")
 @click.option("--json", "as_json", is_flag=True, help='Print {"key": "…"} alone.')
 @_command
-def keys_add(name: str, as_json: bool) -> None:
+def keys_add(
+    name: str,
+    projects: tuple[str, ...],
+    endpoints: tuple[str, ...],
+    allow: tuple[str, ...],
+    expires: str | None,
+    as_json: bool,
+) -> None:
     """Make an API key called NAME. It is shown once; only its hash is kept."""
     from ops.keys import add_key
+    from schema.clock import system_clock
 
-    key = add_key(load_settings().data, name)
+    settings = load_settings()
+    try:
+        expires_at = None if expires is None else system_clock() + parse_duration(expires)
+    except ValueError as error:
+        raise FreshetError(f"--expires is {expires!r}: {error}") from error
+    key = add_key(settings.data, name, False, projects, endpoints, allow or ("query",), expires_at)
     click.echo(json.dumps({"key": key}) if as_json else key)
+
+
+@keys.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object, times in µs.")
+@_command
+def keys_list(as_json: bool) -> None:
+    """List the API keys: scope, expiry, last use (a minute behind at most). Nobody can show a key again."""
+    from ops.keys import list_keys, show_keys
+
+    show_keys(list_keys(load_settings().data), as_json)
+
+
+@keys.command("revoke")
+@click.argument("name")
+@_command
+def keys_revoke(name: str) -> None:
+    """Revoke the API key called NAME; the next request with it is refused."""
+    from ops.keys import revoke_key
+
+    revoke_key(load_settings().data, name)
+    click.echo(f"{name} is revoked")
 
 
 @main.command()

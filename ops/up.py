@@ -25,7 +25,7 @@ DEMO_KEY = "demo"
 
 def run_up(settings: Settings, demo: bool) -> int:
     """Run until Ctrl-C or SIGTERM; returns the exit code. Raises FreshetError where it can't start."""
-    _require_free(settings.listen)
+    _require_free(settings)
     migrate(settings.data)
     key = add_key(settings.data, DEMO_KEY, replace=True) if demo else None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -117,7 +117,7 @@ def _welcome(settings: Settings, key: str | None) -> str:
 
 def _wait_until_ready(settings: Settings, processes: list[Process]) -> None:
     deadline = time.monotonic() + _READY_SECONDS
-    while not _answers(settings.listen):
+    while not _answers(settings):
         for process in processes:
             if process.pid is None:
                 raise FreshetError(f"the {process.command} does not start: {_last_line(process)}")
@@ -131,9 +131,8 @@ def _last_line(process: Process) -> str:
     return lines[-1] if lines else f"it ended without a word (see {process.log})"
 
 
-def _answers(listen: str) -> bool:
-    host, _, port = listen.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=2)
+def _answers(settings: Settings) -> bool:
+    connection = http.client.HTTPConnection(*settings.address, timeout=2)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200
@@ -143,15 +142,15 @@ def _answers(listen: str) -> bool:
         connection.close()
 
 
-def _require_free(listen: str) -> None:
-    host, _, port = listen.rpartition(":")
-    with socket.socket() as probe:
+def _require_free(settings: Settings) -> None:
+    host, port = settings.address
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, int(port)))
+            probe.bind((host, port))
         except OSError as error:
             raise SettingsError(
-                f"{listen} can't be listened on ({error.strerror}): set FRESHET_LISTEN to another address"
+                f"{settings.listen} can't be listened on ({error.strerror}): set FRESHET_LISTEN to another address"
             ) from error
 
 

@@ -10,7 +10,8 @@ FreshetError
 ├── LogError             the log is not the one that the store has read
 └── QueryError           a query that can't be answered
     ├── ParameterError   because of one parameter
-    └── QueryTimeout     because it took longer than allowed
+    ├── QueryTimeout     because it took longer than allowed
+    └── Overloaded       because too many others are being answered
 
 Each message says what failed, where, why, and what to do.
 """
@@ -70,3 +71,7 @@ class ParameterError(QueryError):
 
 class QueryTimeout(QueryError):
     """A query ran longer than its time limit."""
+
+
+class Overloaded(QueryError):
+    """Too many queries are being answered already."""

@@ -6,7 +6,8 @@ it defeats that decoder, `Reader` takes the same fields one level at a time.
 """
 
 from collections import Counter
-from typing import Any, Final, Generic, TypeVar
+from functools import cache
+from typing import Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -78,12 +79,6 @@ Shape = TypeVar("Shape", bound=msgspec.Struct)
 _any = msgspec.json.Decoder(float_hook=Number).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_NESTED: dict[type[msgspec.Struct], dict[str, type[msgspec.Struct]]] = {
-    EdgeElement: {"metadata": EdgeMetadata},
-    EdgeMetadata: {"request": EdgeRequest},
-    FunctionElement: {"metadata": FunctionMetadata},
-    FunctionMetadata: {"response": FunctionResponse},
-}
 
 
 class Reader(Generic[Shape]):
@@ -112,7 +107,7 @@ def only(value: Shape | list[Shape] | None, name: str, counts: Counter[str]) -> 
 def _read(shape: type[Shape], element: bytes, prefix: str, counts: Counter[str]) -> Shape:
     members = _members(element)
     fields: dict[str, Any] = {}
-    nested = _NESTED.get(shape, {})
+    nested = _nested(shape)
     for field in msgspec.structs.fields(shape):
         raw = members.get(field.encode_name)
         if raw is None or field.type == msgspec.Raw | msgspec.UnsetType:
@@ -126,6 +121,17 @@ def _read(shape: type[Shape], element: bytes, prefix: str, counts: Counter[str])
         else:
             fields[field.name] = _leaf(bytes(raw))
     return shape(**fields)
+
+
+@cache
+def _nested(shape: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """The fields of a shape that have a shape themselves."""
+    return {
+        field.name: kind
+        for field in msgspec.structs.fields(shape)
+        for kind in get_args(field.type)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    }
 
 
 def _leaf(raw: bytes) -> Any:

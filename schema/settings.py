@@ -19,6 +19,7 @@ from schema.timestamps import DAY, HOUR, MINUTE, SECOND
 
 _UNITS = {"s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
 _DURATION = re.compile(r"([0-9]{1,6})(s|min|h|d)")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s*]+")
 PREFIX = "FRESHET_"
 EMBEDDED = "embedded"
 
@@ -44,6 +45,23 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _count_or_none(text: str) -> int:
+    return 0 if text == "0" else _count(text)
+
+
+def _shape(text: str) -> str:
+    if text not in ("as-sent", "arrays"):
+        raise ValueError("it must be as-sent or arrays")
+    return text
+
+
+def _origins(text: str) -> str:
+    origins = text.split()
+    if origins != ["*"] and not all(_ORIGIN.fullmatch(origin) for origin in origins):
+        raise ValueError("it must be *, or origins such as https://studio.example.org with spaces between, or empty")
+    return " ".join(origins)
+
+
 def _broker(text: str) -> str:
     if text == EMBEDDED:
         return text
@@ -62,8 +80,9 @@ def _store(text: str) -> str:
 
 def _listen(text: str) -> str:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError("it must be host:port")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in host and bare == host) or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ValueError("it must be host:port, an IPv6 address in brackets, a port from 1 to 65535")
     return text
 
 
@@ -71,15 +90,20 @@ def _duration(least: int) -> Callable[[str], int]:
     """Reads 90s, 15min, 3h or 8d as µs; `least` is what the queries' windows need."""
 
     def parse(text: str) -> int:
-        match = _DURATION.fullmatch(text)
-        if match is None:
-            raise ValueError("it must be a number with s, min, h or d, such as 8d")
-        duration = int(match[1]) * _UNITS[match[2]]
+        duration = parse_duration(text)
         if duration < least:
             raise ValueError(f"it must be {duration_text(least)} or more, or queries would miss rows")
         return duration
 
     return parse
+
+
+def parse_duration(text: str) -> int:
+    """90s, 15min, 3h or 8d in µs. Raises ValueError that says what is allowed."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("it must be a number with s, min, h or d, such as 8d")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def duration_text(micros: int) -> str:
@@ -109,8 +133,18 @@ class Settings:
     log_id: str = _setting("", str, "the identity of the log; empty: the Kafka cluster's own id")
     session_seconds: int = _setting(10, _count, "after how long a silent worker's partitions go to another")
     stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
-    api_workers: int = _setting(1, _count, "the API's processes")
+    endpoints: str = _setting("", str, "the folder of one's own endpoints; empty: `endpoints` in the data folder")
+    api_processes: int = _setting(1, _count, "the API's processes")
     query_seconds: int = _setting(10, _count, "the time limit of a query")
+    queries_waiting: int = _setting(32, _count, "how many queries may wait in one API process")
+    rate_limit: int = _setting(0, _count_or_none, "how many requests a second a key may make; 0: as many as it likes")
+    cache_megabytes: int = _setting(16, _count, "the memory for kept answers, of each of the API's processes")
+    cors_origins: str = _setting(
+        "*", _origins, "the origins whose pages may read answers, with spaces between; `*`: all, empty: none"
+    )
+    metadata_shape: str = _setting(
+        "as-sent", _shape, "`arrays` puts each object in `metadata` into an array of one, as Studio reads it"
+    )
     keep_seconds: int = _setting(15 * MINUTE, _duration(6 * MINUTE), "how long statistics by second are kept")
     keep_minutes: int = _setting(3 * HOUR, _duration(2 * HOUR), "how long statistics by minute are kept")
     keep_hours: int = _setting(8 * DAY, _duration(2 * DAY), "how long statistics by hour are kept")
@@ -135,6 +169,17 @@ class Settings:
             (URLS, NO_GRAIN): self.keep_urls,
             (ENTRIES, NO_GRAIN): self.keep_entries,
         }
+
+    @property
+    def endpoint_folder(self) -> Path:
+        """The folder of one's own endpoints, which need not be there."""
+        return Path(self.endpoints).expanduser() if self.endpoints else self.data / "endpoints"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port where the API listens; an IPv6 address without its brackets."""
+        host, _, port = self.listen.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
 
     @property
     def bootstrap(self) -> list[str]:

@@ -214,13 +214,29 @@ def current_generation(data: Path) -> int:
 
 def require_known(path: Path, migrations: Migrations, applied: Collection[str]) -> None:
     """Raises StoreTooNew where a database has had a migration of this set that this version does not know."""
-    known = {migration.name for migration in migrations.pending(Database(memory=True))}
-    unknown = sorted(set(applied) - known)
+    unknown = sorted(set(applied) - _known(migrations))
     if unknown:
         raise StoreTooNew(
             f"{path} was made by a newer Freshet (it has had {', '.join(unknown)}): start that version, "
             "or give this one another folder with FRESHET_DATA"
         )
+
+
+def store_statements() -> list[str]:
+    """The SQL that makes the tables and indexes of a generation's database."""
+    db = Database(memory=True)
+    store_migrations.apply(db)
+    made = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' ORDER BY rowid"
+    return [sql for (sql,) in db.execute(made)]
+
+
+def lacks(migrations: Migrations, applied: Collection[str]) -> bool:
+    """Whether a database that has had these migrations of a set is still to have others."""
+    return not _known(migrations) <= set(applied)
+
+
+def _known(migrations: Migrations) -> set[str]:
+    return {migration.name for migration in migrations.pending(Database(memory=True))}
 
 
 def _apply(path: Path, migrations: Migrations) -> None:

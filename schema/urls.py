@@ -5,7 +5,7 @@ import re
 FAMILIES = ("/rest", "/storage", "/auth", "/realtime")
 """Bit n of a family set stands for the n-th of these texts."""
 
-_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#]*")
+_ORIGIN = re.compile(r"[^:/?#]+://[^/?#]*")
 _LONGEST_ORIGIN = 512  # characters; what follows counts as path, so that no hostile host becomes a key
 
 

@@ -60,15 +60,16 @@ class Reply:
 
 
 class Api:
-    """A gunicorn process on a data folder. Killed when left."""
+    """A gunicorn process on a data folder, with settings by their variables' names. Killed when left."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, script: Path = CLOCKED, **variables: str) -> None:
         self.data, self.log, self.port = folder / "data", folder / "api.log", free_port()
-        (folder / "clock").write_text(str(NOW))
-        environment = {"FRESHET_DATA": str(self.data), "FRESHET_LISTEN": f"127.0.0.1:{self.port}"}
+        self._clock = folder / "clock"
+        self.set_clock(NOW)
+        environment = {"FRESHET_DATA": str(self.data), "FRESHET_LISTEN": f"127.0.0.1:{self.port}", **variables}
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, str(CLOCKED), "api", str(folder / "clock")],
+                [sys.executable, str(script), "api", str(folder / "clock")],
                 cwd=folder,
                 env={**os.environ, **environment},
                 stdout=output,
@@ -76,12 +77,22 @@ class Api:
             )
 
     def __enter__(self) -> Self:
-        wait_for("the API", self._is_up)
+        try:
+            wait_for("the API", self._is_up)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
+
+    def set_clock(self, micros: int) -> None:
+        """Give it this time."""
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(micros))
+        new.rename(self._clock)
 
     def _is_up(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -160,6 +171,13 @@ def test_every_endpoint_answers_on_every_path_by_name_and_by_id(filled: Filled, 
     assert reply.status == 200
     assert reply.body == {"result": [ROWS[name]]}
     assert reply.headers["Content-Length"] == str(len(reply.content))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_id_is_the_same_in_upper_case(filled: Filled, name: str) -> None:
+    identifier = str(QUERIES[name].id)
+    for word in (identifier.upper(), identifier[:18].upper() + identifier[18:]):
+        assert filled.get(f"/api/endpoints/{word}?project=p&interval=hourly").body == {"result": [ROWS[name]]}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,8 +264,10 @@ def test_the_access_log_holds_neither_keys_nor_query_strings(filled: Filled) -> 
         filled.api.send(b"GET /?api_key=%b query-in-the-log HTTP/1.1\r\nHost: x\r\n\r\n" % bad.encode())
 
     log = filled.api.logged(ask)
-    assert f" GET {path} 200 " in log
-    assert log.count(f" GET {path} 401 ") == 2
+    lines = [json.loads(line) for line in log.splitlines()][-5:]  # a line comes a moment after its answer
+    assert [line["status"] for line in lines] == [200, 401, 401, 400, 404]
+    assert [line["path"] for line in lines[:4]] == [path, path, path, None]
+    assert [line["key"] for line in lines[:4]] == ["test", None, None, None]
     for secret in (filled.key, filled.key.split("_", 2)[2], "never-to-be-logged", "query-in-the-log", "?"):
         assert secret not in log
 
@@ -284,7 +304,7 @@ def test_an_unencoded_plus_in_an_offset_is_understood(filled: Filled) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_unknown_endpoint_is_a_404_that_lists_those_that_there_are(filled: Filled, form: str) -> None:
-    for word in ("logs", "LOGS.ALL", "8f2c1d64-7b0e-4c55-9a6f-000000000000", "%00", "logs.all%20"):
+    for word in ("logs", "LOGS.ALL", "logs.ALL", "8f2c1d64-7b0e-4c55-9a6f-000000000000", "%00", "logs.all%20"):
         message = error_in(filled.get(form % word + "?project=p"), 404)["message"]
         assert all(name in message for name in NAMES)
 
@@ -294,7 +314,6 @@ def test_what_is_nowhere_is_a_404(filled: Filled) -> None:
         "/",
         "/nowhere",
         "/api",
-        "/api/endpoints",
         "/api/endpoints/",
         "/api/endpoints/logs.all/",
         "http://x/",
@@ -310,8 +329,22 @@ def test_another_method_is_a_405_that_says_which_are_allowed(filled: Filled, met
         assert {"GET", "HEAD"} <= set(reply.headers["Allow"].split(", "))
 
 
+@pytest.mark.parametrize("method", ["FOO", "GETT", "BREW", "X-Y"])
+def test_a_method_that_http_does_not_know_is_a_501(filled: Filled, method: str) -> None:
+    for target in (LOGS, "/health", "/nowhere"):
+        assert error_in(filled.get(target, method), 501)["status"] == "NOT_IMPLEMENTED"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_has_a_thousand_characters_at_most(filled: Filled, name: str) -> None:
+    target = f"/api/endpoints/{name}?interval=hourly&project="
+    assert filled.get(target + "x" * 1_000).body == {"result": []}
+    assert filled.get(target + "%C3%A9" * 1_000).body == {"result": []}
+    assert "1,000 are allowed" in error_in(filled.get(target + "x" * 1_001), 400)["message"]
+
+
 def test_a_long_url_is_a_414(filled: Filled) -> None:
-    assert filled.get(LOGS + "x" * 8_000).body == {"result": []}
+    assert filled.get(f"{LOGS}&unknown=" + "x" * 8_000).body == {"result": [ENTRY]}
     for length in (8_200, 20_000):
         assert error_in(filled.get(LOGS + "x" * length), 414)["status"] == "URI_TOO_LONG"
 

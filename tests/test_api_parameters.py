@@ -34,7 +34,7 @@ def test_what_is_absent_or_empty_is_none() -> None:
 
 
 def test_text_is_taken_as_it_is() -> None:
-    for text in ("p", " p ", "P", "日本", "a,b", "a\0b", "%", "' OR 1=1 --", "x" * 10_000):
+    for text in ("p", " p ", "P", "日本", "a,b", "a\0b", "%", "' OR 1=1 --", "x" * 1_000):
         assert typed_parameters(STATS, {"project": [text], "function_id": [text], "interval": [text]}) == {
             "project": text,
             "function_id": text,

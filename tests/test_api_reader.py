@@ -64,9 +64,7 @@ def reading(data: Path) -> Iterator[Reader]:
     try:
         yield reader
     finally:
-        for db in (reader._db, reader._control._db):
-            if db is not None:
-                db.close()
+        reader.close()
 
 
 def query_of(sql: str, **fields: Any) -> SavedQuery:
@@ -104,7 +102,7 @@ def test_rows_beyond_max_rows_are_cut_from_the_end(data: Path) -> None:
     numbers = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 5) SELECT i FROM n"
     for max_rows, expected in ((3, [1, 2, 3]), (5, [1, 2, 3, 4, 5]), (9, [1, 2, 3, 4, 5])):
         answer = Reader(data).run(query_of(numbers, max_rows=max_rows), {}, None, NOW, 10)
-        assert answer == (("i",), [(number,) for number in expected])
+        assert answer[:2] == (("i",), [(number,) for number in expected])
 
 
 def test_a_query_without_rows_answers_none_of_them(data: Path) -> None:
@@ -149,7 +147,7 @@ def test_every_function_of_saved_queries_can_be_called(data: Path) -> None:
 )
 def test_a_query_can_not_write(data: Path, statement: str) -> None:
     reader = Reader(data)
-    with pytest.raises(apsw.ReadOnlyError):
+    with pytest.raises(apsw.AuthError):
         ask(reader, statement)
     assert ask(reader, "SELECT retired FROM store") == [(0,)]
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from oracle import DAY, HOUR, MINUTE, SECOND, TIERS, Oracle, Record, rows_agree
 from test_api_reader import LOG, SET_GENERATION, fill, in_another_process, reading
 
+from api.bodies import body
 from api.deadline import Deadline
-from api.queries import body
 from api.reader import Reader
 from api.recent_entries import recent_entries
 from schema.blocks import Decompressor, train_dictionary

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from oracle import COUNTS_INTERVALS, DAY, HOUR, MINUTE, SECOND, Oracle, Record, rows_agree
 from test_api_reader import LOG, fill, reading
 
+from api.bodies import body
 from api.deadline import Deadline
-from api.queries import body
 from api.reader import Reader
 from api.remembered import Remembered, Subject
 from api.request_counts import request_counts
@@ -33,7 +33,7 @@ ORIGINS = ("https://aaa.supabase.co", "https://bbb.supabase.co", "http://aaa.sup
 TAILS = ("", "/", "/rest/v1/x", "/auth?to=https://aaa.supabase.co/", "/storage\naaa", "/bbb$", "?/rest", "/rest/auth")
 PATTERNS = (
     *("aaa", "bbb", ".*", "^https://aaa", "co$", r"bbb\b", "(?i)AAA", "/rest", "aaa|/rest", "^aaa", "a{0}", "zzz"),
-    *(r"\z", "co/?$", r"supabase\.co(:\d+)?/rest", "(?m)^aaa", "aaa.supabase.co", "//b", r"\bhttps"),
+    *(r"\z", "co/?$", r"supabase\.co(:\d+)?/rest", "(?m)^aaa", "aaa.supabase.co", "//b", r"\bhttps", "^$", "$", r"\B"),
 )
 SPANS = sorted({span for span, _ in COUNTS_INTERVALS.values()})
 

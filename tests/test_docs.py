@@ -73,6 +73,6 @@ def test_every_target_of_the_readme_is_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for document in DOCUMENTS:
         for target in re.findall(
-            r"\bmake ([a-z]+)\b", "\n".join(re.findall(r"`[^`]*`|^make .*$", document.read_text(), re.M))
+            r"\bmake ([a-z]+(?:-[a-z]+)*)", "\n".join(re.findall(r"`[^`]*`|^make .*$", document.read_text(), re.M))
         ):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

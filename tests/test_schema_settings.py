@@ -1,5 +1,6 @@
 """Settings come from the environment, then the file, then the defaults; what can't be read stops the start."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,7 +20,7 @@ SETTINGS = st.builds(
     Settings,
     broker=st.one_of(st.just("embedded"), HOSTS.map(lambda hosts: "kafka://" + ";".join(hosts))),
     data=st.builds(Path, WORDS, WORDS),
-    listen=st.builds("{}:{}".format, WORDS, st.integers(0, 65535)),
+    listen=st.builds("{}:{}".format, st.one_of(WORDS, st.just("[::1]")), st.integers(1, 65535)),
     topic_edge=WORDS,
     topic_functions=WORDS,
     topic_partitions=COUNTS,
@@ -27,8 +28,10 @@ SETTINGS = st.builds(
     log_id=st.one_of(st.just(""), WORDS),
     session_seconds=COUNTS,
     stuck_seconds=COUNTS,
-    api_workers=COUNTS,
+    api_processes=COUNTS,
     query_seconds=COUNTS,
+    queries_waiting=COUNTS,
+    rate_limit=st.one_of(st.just(0), COUNTS),
     keep_seconds=st.integers(360, 999_999).map(lambda seconds: seconds * SECOND),
     keep_entries=st.integers(90 * 24 + 1, 999_999).map(lambda hours: hours * HOUR),
 )
@@ -48,10 +51,10 @@ def test_without_anything_the_defaults_hold() -> None:
 
 
 def test_the_environment_goes_before_the_file_and_the_file_before_the_default(file: Path) -> None:
-    file.write_text('group = "file"\ntopic_edge = "file"\napi_workers = 3\n')
+    file.write_text('group = "file"\ntopic_edge = "file"\napi_processes = 3\n')
     settings = load_settings({"FRESHET_GROUP": "environment", "FRESHET_QUERY_SECONDS": "7"}, file)
     assert (settings.group, settings.topic_edge, settings.topic_functions) == ("environment", "file", "deno-relay-logs")
-    assert (settings.api_workers, settings.query_seconds) == (3, 7)
+    assert (settings.api_processes, settings.query_seconds) == (3, 7)
 
 
 def named(settings: Settings) -> bool:
@@ -105,23 +108,34 @@ def test_an_unknown_name_in_the_file_is_named_with_the_file(file: Path) -> None:
         ),
         *(("BROKER", value, "kafka://host:port") for value in ("kafka://h:9092;", "kafka://:9092", "kafka://h:port")),
         *(("LISTEN", value, "host:port") for value in ("", "4000", ":4000", "h:", "h:http", "h:65536", "h:-1")),
+        *(("LISTEN", value, "a port from 1 to 65535") for value in ("h:0", "h:²", "::1:4000", "[]:1", "h]:x")),
+        *(("RATE_LIMIT", value, "whole number") for value in ("", "-1", "1.5", "many", "00")),
         *(("STORE", value, "sqlite") for value in ("", "postgresql://h/db", "SQLite")),
+        *(("CORS_ORIGINS", value, "spaces") for value in ("x.org", "https://x.org/", "https://a https://b/c", "null")),
+        *(("METADATA_SHAPE", value, "arrays") for value in ("", "array", "as_sent", "Arrays")),
+        ("CACHE_MEGABYTES", "0", "1 or more"),
         *(("TOPIC_PARTITIONS", value, "") for value in ("", "0", "-1", "1.5", "four", "NaN")),
         *(("KEEP_URLS", value, "") for value in ("", "8", "7d", "8w", "-8d", "8.5d", "8 d", "8D", "99999999d")),
-        *((name, "0", "1 or more") for name in ("SESSION_SECONDS", "STUCK_SECONDS", "API_WORKERS", "QUERY_SECONDS")),
+        *((name, "0", "1 or more") for name in ("SESSION_SECONDS", "STUCK_SECONDS", "API_PROCESSES", "QUERY_SECONDS")),
     ],
 )
 def test_a_value_that_can_not_be_is_named_with_its_setting_and_what_is_allowed(
     name: str, value: str, said: str
 ) -> None:
-    with pytest.raises(SettingsError, match=rf"^FRESHET_{name} is {value!r}: .*{said}"):
+    with pytest.raises(SettingsError, match=rf"^FRESHET_{name} is {re.escape(repr(value))}: .*{said}"):
         load_settings({f"FRESHET_{name}": value}, NOWHERE)
 
 
 def test_a_wrong_value_in_the_file_is_named_with_the_file(file: Path) -> None:
-    for text in ("api_workers = 0", "api_workers = true", "api_workers = 2.5", "api_workers = []", "broker = 9092"):
+    for text in (
+        "api_processes = 0",
+        "api_processes = true",
+        "api_processes = 2.5",
+        "api_processes = []",
+        "broker = 9092",
+    ):
         file.write_text(text)
-        with pytest.raises(SettingsError, match=r"(api_workers|broker) in .*freshet\.toml is '"):
+        with pytest.raises(SettingsError, match=r"(api_processes|broker) in .*freshet\.toml is '"):
             load_settings({}, file)
 
 
@@ -133,10 +147,17 @@ def test_a_file_that_is_no_toml_is_named(file: Path, content: bytes) -> None:
 
 
 def test_what_a_variable_overrides_in_the_file_is_not_read(file: Path) -> None:
-    file.write_text("api_workers = 0\n")
-    assert load_settings({"FRESHET_API_WORKERS": "2"}, file).api_workers == 2
+    file.write_text("api_processes = 0\n")
+    assert load_settings({"FRESHET_API_PROCESSES": "2"}, file).api_processes == 2
 
 
 def test_settings_can_not_be_changed() -> None:
     with pytest.raises(AttributeError):
         Settings().group = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("listen", "host"), [("127.0.0.1:4000", "127.0.0.1"), ("[::1]:4000", "::1"), ("example.org:4000", "example.org")]
+)
+def test_an_address_is_host_and_port_without_brackets(listen: str, host: str) -> None:
+    assert load_settings({"FRESHET_LISTEN": listen}, NOWHERE).address == (host, 4000)

@@ -9,13 +9,22 @@ import pytest
 from oracle import Record
 from test_api_reader import NOW, fill, query_of
 
-from api.queries import Answers, body
+from api.answers import Answers
+from api.bodies import body
+from api.cache import Cache
+from api.questions import Kept, Question, question
 from api.reader import Answer, Reader
 from schema.errors import QueryTimeout, StoreMissing
-from schema.saved_queries import load_saved_queries
+from schema.saved_queries import SavedQuery, load_saved_queries
+from schema.timestamps import SECOND
 
 PLAIN = query_of("SELECT 1")
-WITH_JSON = query_of("SELECT 1", json="metadata more")
+WITH_JSON = query_of("-- column: more json or null\nSELECT 1", column="metadata json or null")
+
+
+def plain(query: SavedQuery, **parameters: str | int | None) -> Question:
+    """A question by a caller who may see all."""
+    return question(query, parameters, None, False)
 
 
 def test_the_rows_stand_in_a_result_alone() -> None:
@@ -56,9 +65,10 @@ def test_answers_are_computed_as_of_the_clock_at_the_time_of_each(tmp_path: Path
     times = iter((NOW, NOW + 86_400_000_000 - 1, NOW + 86_400_000_000))
     answers = Answers(tmp_path, lambda: next(times), 10)
     parameters = {"project": "p", "project_tier": None, "iso_timestamp_start": None, "iso_timestamp_end": None}
+    asked = question(load_saved_queries()["logs.all"], parameters, None, False)
 
     async def compute() -> list[bytes]:
-        return [await answers.compute(load_saved_queries()["logs.all"], parameters, None) for _ in range(3)]
+        return [(await answers.answer(asked)).body for _ in range(3)]
 
     first, second, third = asyncio.run(compute())
     assert first == second
@@ -77,26 +87,54 @@ def test_many_answers_at_once_do_not_mix(tmp_path: Path) -> None:
         "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000) SELECT max(i) AS i, @own AS own FROM n"
     )
 
-    async def compute() -> list[bytes]:
-        return await asyncio.gather(*(answers.compute(slow, {"own": number}, None) for number in range(20)))
+    async def compute() -> list[Kept]:
+        return await asyncio.gather(*(answers.answer(plain(slow, own=number)) for number in range(20)))
 
-    assert [json.loads(found) for found in asyncio.run(compute())] == [
+    assert [json.loads(found.body) for found in asyncio.run(compute())] == [
         {"result": [{"i": 20_000, "own": number}]} for number in range(20)
     ]
+    answers.close()
+
+
+def test_the_database_is_asked_once_however_many_ask(tmp_path: Path) -> None:
+    event = {"timestamp": NOW, "metadata": {"project_ref": "p", "function_id": "f", "response": {}}}
+    fill(tmp_path, [[Record("functions", 0, 0, 0, json.dumps(event).encode())]])
+    now = NOW
+    answers = Answers(tmp_path, lambda: now, 30)
+    cache = Cache(answers.answer, lambda: now, 1 << 20)
+    asked = plain(load_saved_queries()["functions.invocation-stats"], project="p", function_id=None, interval=None)
+
+    async def many(fresh: bool = False) -> int:
+        found = await asyncio.gather(*(cache.answer(asked, 1, fresh) for _ in range(100)))
+        assert {json.loads(kept.body)["result"][0]["count"] for kept, _ in found} == {1}
+        assert {kept.rows for kept, _ in found} == {1}
+        return answers.computed
+
+    async def act() -> None:
+        nonlocal now
+        assert [await many() for _ in range(3)] == [1, 1, 1]
+        now += 900 * SECOND - 1
+        assert await many() == 1
+        now += 1
+        assert await many() == 2
+        assert await many(fresh=True) == 4  # that of the first of them, and one for all who came while it ran
+        assert await many() == 4
+
+    asyncio.run(act())
     answers.close()
 
 
 def test_what_fails_is_raised_to_the_one_who_asked(tmp_path: Path) -> None:
     answers = Answers(tmp_path, lambda: NOW, 0.05)
     with pytest.raises(StoreMissing):
-        asyncio.run(answers.compute(PLAIN, {}, None))
+        asyncio.run(answers.answer(plain(PLAIN)))
     fill(tmp_path, [])
     answers.close()
     answers = Answers(tmp_path, lambda: NOW, 0.05)
     endless = query_of("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
     with pytest.raises(QueryTimeout):
-        asyncio.run(answers.compute(endless, {}, None))
-    assert asyncio.run(answers.compute(PLAIN, {}, None)) == b'{"result":[{"1":1}]}'
+        asyncio.run(answers.answer(plain(endless)))
+    assert asyncio.run(answers.answer(plain(PLAIN))).body == b'{"result":[{"1":1}]}'
     answers.close()
 
 

@@ -1,0 +1,64 @@
+"""The access log: a line of JSON a request, with neither keys nor query strings.
+
+time      when the answer was complete, UTC
+key       the name of the key, null without one that is known here
+method    null, like path, where the request was refused before it was understood
+path      without the query string; what looks like a key in it is left out
+endpoint  the saved query's name, or null
+status    of the answer, 499 where the client left before there was one
+cache     where the answer came from (the parameters of its Cache-Status field), "-" where nothing is kept
+rows      how many were answered, or null
+bytes     of the answer's body
+ms        from the request's head to the answer's end
+"""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from falcon.asgi import Request, Response
+from gunicorn.glogging import Logger
+
+CONTEXT = "freshet.context"
+"""Where a request's ASGI scope holds Falcon's context, and gunicorn's environ for the log too."""
+_CLIENT_LEFT = 499
+_KEY = re.compile(r"fr_[0-9a-f]{12}_[A-Za-z0-9_-]*|[A-Za-z0-9_-]{40,}")  # whole, or mangled around its secret
+
+
+class Noted:
+    """Middleware that has a request's context at hand when its line is written."""
+
+    async def process_request(self, request: Request, response: Response) -> None:
+        """Called by Falcon."""
+        request.scope[CONTEXT] = request.context
+
+
+class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's logger, with access lines of this form."""
+
+    def access(self, resp: Any, req: Any, environ: dict[str, Any], request_time: Any) -> None:
+        """Called by gunicorn after each answer, and by Protocol for those it makes itself (without `req`)."""
+        context = environ.get(CONTEXT)
+        caller = getattr(context, "caller", None)
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "key": caller.name if caller is not None else None,
+            "method": req.method if req is not None else None,
+            "path": _KEY.sub("…", req.path) if req is not None else None,
+            "endpoint": getattr(context, "endpoint", None),
+            "status": _CLIENT_LEFT if environ.get("gone") and resp.status == 500 and not resp.sent else resp.status,
+            "cache": _cache_state(resp.headers),
+            "rows": getattr(context, "rows", None),
+            "bytes": resp.sent,
+            "ms": request_time.seconds * 1000 + request_time.microseconds / 1000,
+        }
+        self.access_log.info("%s", json.dumps(line))
+
+
+def _cache_state(headers: list[tuple[str, str]]) -> str:
+    """The parameters of the Cache-Status field (RFC 9211): `hit`, `fwd=miss`, …"""
+    for name, value in headers:
+        if name.lower() == "cache-status":
+            return value.partition(";")[2].strip() or "-"
+    return "-"

@@ -1,0 +1,170 @@
+"""What is wrong with a saved query is told when the API starts, with file and line; and a query can only read."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+from test_api_reader import ask, query_of, reading
+
+from api.checking import check_saved_queries
+from api.functions import HARMLESS
+from api.reader import Reader
+from schema.errors import SavedQueryError
+from schema.saved_queries import load_saved_queries, parse_saved_query
+from schema.tables import migrate
+
+HEAD = "-- name: mine\n-- parameter: project string required\n\n"
+GOOD = "SELECT sum(count) AS count\nFROM invocations\nWHERE project = @project AND bucket <= @now"
+
+
+def check(text: str) -> None:
+    check_saved_queries([parse_saved_query(Path("own/mine.sql"), text)])
+
+
+def told(text: str) -> str:
+    """The error of a file, without its name."""
+    with pytest.raises(SavedQueryError) as error:
+        check(text)
+    message = str(error.value)
+    assert message.startswith("own/mine.sql:")
+    return message.removeprefix("own/mine.sql:")
+
+
+def test_the_endpoints_of_freshet_are_good() -> None:
+    check_saved_queries(set(load_saved_queries().values()))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        GOOD,
+        f"{GOOD};\n-- that was it; really\n/* it was; */ ;\n",
+        "-- a word first; it says @nothing\nWITH n(i) AS (VALUES (1)) SELECT i, @project FROM n",
+        "SELECT id, @project AS p FROM recent_entries(@project, 0, NULL, 5)",
+        "SELECT value, @project FROM json_each('[1]')",
+        "VALUES (@project)",
+        "SELECT json_extract(@project, '$.a') AS fails_with_this_value",
+        "SELECT merged_histogram(histogram) FROM invocations WHERE project = @project",
+    ],
+)
+def test_a_good_query_is_taken(sql: str) -> None:
+    check(HEAD + sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "said"),
+    [
+        ("SELEC 1", 4, 'near "SELEC": syntax error'),
+        ("SELECT @project,\n\n  1 +", 4, "incomplete input"),
+        ("SELECT 'é日本語',\n nope\nFROM invocations WHERE project = @project", 5, "no such column: nope"),
+        ("SELECT @project\nFROM\n  nope", 6, "no such table: nope"),
+        ("SELECT @project,\nnope(1)", 5, "no such function: nope"),
+        ("SELECT @project,\nlower(1, 2)", 5, "wrong number of arguments to function lower()"),
+        ("SELECT 1\nFROM invocations\nWHERE project = @projekt", 6, "@projekt is not declared in the head"),
+        ("SELECT @project,\n?", 5, "a parameter without a name is not declared in the head"),
+        ("SELECT 1", 2, "parameter project is never used"),
+        ("SELECT @project AS a,\n1 AS a", 4, "the answer has 2 columns a"),
+        ("SELECT @project;\nSELECT 2", 5, "a saved query is one statement"),
+        ("SELECT @project;\n\nDROP TABLE rejects", 6, "a saved query is one statement"),
+        ("", 4, "a saved query is a SELECT"),
+        ("-- nothing", 4, "a saved query is a SELECT"),
+        ("EXPLAIN SELECT @project", 4, "a saved query is a SELECT"),
+        ("BEGIN", 4, "a saved query is a SELECT"),
+        ("ROLLBACK", 4, "a saved query is a SELECT"),
+        ("DELETE FROM rejects WHERE topic = @project", 4, "not authorized"),
+        ("INSERT INTO counters VALUES (@project, '', 1) RETURNING count", 4, "not authorized"),
+        ("UPDATE store SET replay = @project", 4, "not authorized"),
+        ("CREATE TABLE t AS SELECT @project", 4, "not authorized"),
+        ("CREATE TEMP VIEW v AS SELECT 1", 4, "not authorized"),
+        ("ATTACH @project AS other", 4, "not authorized"),
+        ("DETACH main", 4, "not authorized"),
+        ("VACUUM INTO @project", 4, "a saved query is a SELECT"),
+        ("PRAGMA table_info(invocations)", 4, "not authorized"),
+        ("SELECT *, @project FROM pragma_table_info('invocations')", 4, "prohibited"),
+        ("SELECT *, @project FROM dbstat", 4, "prohibited"),
+        ("SELECT name, @project FROM sqlite_schema", 4, "prohibited"),
+        ("SELECT @project, name FROM _sqlite_migrations", 4, "prohibited"),
+        ("SELECT hash, @project FROM keys", 4, "no such table: keys"),
+        ("SELECT hash, @project FROM control.keys", 4, "no such table: control.keys"),
+        ("SELECT\nload_extension(@project)", 5, "not authorized"),
+        ("SELECT\nwritefile(@project, 'x')", 5, "no such function: writefile"),
+        ("SELECT\nreadfile(@project)", 5, "no such function: readfile"),
+        ("SELECT randomblob(@project)", 4, "not authorized"),
+        ("SELECT sqlite_compileoption_get(@project)", 4, "not authorized"),
+        ("SELECT fts3_tokenizer(@project)", 4, "not authorized"),
+        ("SELECT *\nFROM recent_entries(@project, 0, NULL, 5, 6)", 5, "too many arguments"),
+        ("SELECT *\nFROM recent_entries(@project)", 4, "missing 3 required positional arguments"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(sql: str, line: int, said: str) -> None:
+    message = told(HEAD + sql)
+    assert message.startswith(f"{line}: ")
+    assert said in message
+
+
+def test_columns_have_to_be_as_declared() -> None:
+    head = "-- name: mine\n-- column: a integer\n-- column: b string\n"
+    check(f"{head}SELECT 1 AS a, 'x' AS b")
+    assert told(f"{head}SELECT 1 AS b, 'x' AS a") == "2: the answer's columns are b, a, not as declared"
+    assert told("-- name: mine\n-- next: more\nSELECT 1 AS a") == "2: the answer has no column more"
+    check(f"{head}-- next: more\nSELECT 1 AS a, 'x' AS b, NULL AS more")
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    migrate(tmp_path)
+    with reading(tmp_path) as reader:
+        yield reader
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *("DELETE FROM rejects", "PRAGMA journal_mode", "ATTACH ':memory:' AS other", "SELECT load_extension('x')"),
+        *("SELECT * FROM pragma_database_list", "SELECT count(*) FROM pragma_database_list"),
+        *("SELECT * FROM dbstat", "SELECT sql FROM sqlite_schema", "CREATE TEMP TABLE t (a)", "SELECT fts5(1)"),
+    ],
+)
+def test_a_reader_refuses_all_but_reading_whatever_it_is_asked(reader: Reader, statement: str) -> None:
+    with pytest.raises((apsw.AuthError, apsw.SQLError), match=r"not authorized|prohibited"):
+        ask(reader, statement)
+    assert ask(reader, "SELECT retired FROM store") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT hex(replace(printf('%9999999d', 1), ' ', '1234567890'))", "SELECT printf('%999999999d', 1)"]
+)
+def test_no_value_grows_beyond_bounds(reader: Reader, sql: str) -> None:
+    with pytest.raises(apsw.TooBigError):
+        ask(reader, sql)
+
+
+def test_functions_that_are_called_harmless_are_in_sqlite_and_all_others_are_looked_at() -> None:
+    """A new SQLite may bring functions: each is to be put on one side or the other."""
+    with closing(apsw.Connection(":memory:")) as db:
+        there = {name for (name,) in db.execute("SELECT name FROM pragma_function_list")}
+    families = (
+        "bm25",
+        "fts",
+        "geopoly_",
+        "highlight",
+        "json",
+        "match",
+        "offsets",
+        "optimize",
+        "rtree",
+        "snippet",
+        "sqlite_",
+    )
+    harmful = {"changes", "last_insert_rowid", "load_extension", "randomblob", "subtype"}
+    harmful |= {"total_changes", "zeroblob"}
+    assert there >= HARMLESS
+    assert {name for name in there - HARMLESS - harmful if not name.startswith(families)} == set()
+
+
+def test_a_query_is_bound_to_its_parameters_and_never_spliced(reader: Reader) -> None:
+    query = query_of("SELECT @text AS text, typeof(@text) AS type")
+    hostile = "'; DROP TABLE rejects; --"
+    assert reader.run(query, {"text": hostile}, None, 1, 10).rows == [(hostile, "text")]
