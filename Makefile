@@ -42,7 +42,7 @@ lock: .venv/dev.stamp
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra build --python-version 3.11 pyproject.toml -o requirements/run.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra dev --python-version 3.11 pyproject.toml -o requirements/dev.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra bench --override requirements/bench-override.txt \
-		-c requirements/dev.txt --python-version 3.11 pyproject.toml -o requirements/bench.txt
+		-c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/bench.txt
 
 clean:
 	rm -rf .venv .cache data build *.egg-info
