@@ -17,8 +17,9 @@ lint: .venv/dev.stamp
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: .venv/dev.stamp
-	.venv/bin/python -m bench
+# The short form, under ten minutes; `.venv/bench/bin/python -m bench NAME --events N` for more of one.
+bench: .venv/bench.stamp
+	.venv/bench/bin/python -m bench --short --into build
 
 # An hour of faults on a real Kafka, every table held against the log; the report goes to chaos.md.
 chaos: .venv/dev.stamp
@@ -40,6 +41,8 @@ fuzz-http: .venv/dev.stamp
 lock: .venv/dev.stamp
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra build --python-version 3.11 pyproject.toml -o requirements/run.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra dev --python-version 3.11 pyproject.toml -o requirements/dev.txt
+	uv pip compile -q --generate-hashes --no-emit-index-url --extra bench --override requirements/bench-override.txt \
+		-c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/bench.txt
 
 clean:
 	rm -rf .venv .cache data build *.egg-info
@@ -56,4 +59,12 @@ clean:
 
 .venv/dev.stamp: requirements/dev.txt .venv/run.stamp
 	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# The peers have an environment of their own: sqlite-utils would load their numpy and pandas into Freshet's processes.
+# The lock has all there is, and pip would refuse what bench-override.txt overrides.
+.venv/bench.stamp: requirements/bench.txt .venv/dev.stamp
+	@echo "Setting up the benchmarks' peers (once)"
+	@.venv/bin/python -m venv .venv/bench
+	@.venv/bench/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/bench.txt
 	@touch $@

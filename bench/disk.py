@@ -1,127 +1,115 @@
-"""`python -m bench disk`: bytes an event takes, by table, at 10, 1,000 and 10,000 events/s, sealed and not.
+"""`python -m bench disk`: bytes an edge event by table, after a bulk load and at live rates, beside the peers.
 
-The batches are those that a worker fetches at these rates: what has come in a tenth of a second, by partition.
+At a rate the worker writes what a fetch brings: batches of one partition as a worker on this machine made them (3
+events at 1 k/s, 20 at 10 k/s, 2026-11-21). The same batches are applied here, spread over as much time as the rate
+gives them, and sealed afterwards, since the hours are over. Sizes by table are SQLite's own (dbstat); the peers hold
+the same: the whole event, its URL and path.
 """
 
-import os
+import sqlite3
 import tempfile
 import time
-import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-import apsw
+from bench.cases import Engine
+from bench.figures import Cell, Chart, Options, Result, Table, how_many
+from bench.load import edge_requests
+from bench.stores import BATCH, Plan, build, seal
+from schema.timestamps import HOUR, SECOND
 
-from bench.load import edge_events
-from schema.clock import Clock
-from schema.events import Source
-from schema.retention import ENTRIES, INVOCATIONS, ORIGIN_HITS, URLS
-from schema.tables import migrate
-from schema.timestamps import DAY, HOUR, SECOND
-from streams.app import EDGE
-from streams.batch import FetchedBatch
-from streams.dictionary import DictionaryTrainer
-from streams.packing import Packer
-from streams.sealing import Sealer, commit
-from streams.store import Store
-
-PARTITIONS = 4
-START = 1_750_000_000_000_000 // DAY * DAY
-EVENTS = int(os.environ.get("EVENTS", "36000"))
-TABLES = (ENTRIES, URLS, ORIGIN_HITS, INVOCATIONS)
+EVENTS, SHORT_EVENTS = 200_000, 36_000
+_SAMPLE = 2000
 
 
-class Received(NamedTuple):
-    """A record as a worker fetches it."""
+class Load(NamedTuple):
+    """How events come: so many a second, in batches of so many."""
 
-    offset: int
-    timestamp: int
-    value: bytes
-
-
-def main() -> None:
-    """For each rate the share of the raw JSON, by table: without sealing, with it, and once the hour is over."""
-    print(f"{'events/s':>8} {'':12} {'file MB':>8} {'% of raw':>9} " + " ".join(f"{name:>13}" for name in TABLES))
-    for rate in (10, 1_000, 10_000):
-        for sealing in (False, True):
-            with tempfile.TemporaryDirectory() as name:
-                run(Path(name), rate, sealing)
+    name: str
+    rate: int
+    batch: int
 
 
-class _Sealing:
-    """A sealer at work, and what it has cost."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._sealer = Sealer(store.path, clock, close_every=0)
-        self.spent = 0.0
-        self.written = 0
-
-    def until_nothing_is_left(self) -> None:
-        """Rounds until one has nothing to merge."""
-        began = time.process_time()
-        idle = 0
-        while idle < 2:
-            merges = self._sealer.prepare()
-            idle = 0 if merges else idle + 1
-            self.written += sum(row[3] for merge in merges if merge.table == ENTRIES for row in merge.rows)
-            commit(self._store, merges)
-        self.spent += time.process_time() - began
-
-    def close(self) -> None:
-        """Close its connection."""
-        self._sealer.close()
+LOADS = (
+    Load("bulk", 10_000, BATCH),
+    Load("10 k/s", 10_000, 20),
+    Load("1 k/s", 1_000, 3),
+    Load("10/s", 10, 1),
+)
+_HOUR_OF_TEN = 36_000
+"""Events of an hour at 10/s: no more are applied at that rate."""
+_TABLES = {
+    "entry_blocks": ("entry_blocks", "entry_blocks_newest"),
+    "url_blocks": ("url_blocks", "url_blocks_newest"),
+    "origin_hits": ("origin_hits",),
+}
 
 
-def run(folder: Path, rate: int, sealing: bool) -> None:
-    """One rate: so many events in its batches; with sealing a round a second of theirs."""
-    now = START
+def run(options: Options) -> Result:
+    """Make a store for each way in which events come, and one of each peer."""
+    events = options.events or (SHORT_EVENTS if options.short else EVENTS)
+    now = time.time_ns() // 1000
+    now -= now % HOUR + HOUR  # so that every hour with events is over
+    raw = _raw_bytes()
+    sizes: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder, columns = Path(name), Path(name) / "columns"
+        for load in LOADS:
+            count = min(events, _HOUR_OF_TEN) if load.rate == 10 else events
+            plan = Plan(folder / f"data-{load.rate}-{load.batch}", now, count * SECOND // load.rate, count)
+            plan = plan._replace(batch=load.batch, columns=columns if options.peers and load.batch == BATCH else None)
+            store = build(plan)
+            sizes[load.name] = _by_table(store, count)
+            seal(store)
+            sizes[f"{load.name}, sealed"] = _by_table(store, count)
+        peers = _peers(folder, columns, events) if options.peers else {}
+    rows: list[list[Cell]] = [
+        [part, *(size[part] for size in sizes.values())] for part in (*_TABLES, "all else", "all")
+    ]
+    rows += [
+        [f"{part}, % of raw JSON", *(size[part] / raw * 100 for size in sizes.values())]
+        for part in ("entry_blocks", "all")
+    ]
+    rows += [[name, bytes_, *[None] * (len(sizes) - 1)] for name, bytes_ in {**peers, "raw JSON": raw}.items()]
+    totals = {**{f"Freshet, {name}": size["all"] for name, size in sizes.items()}, **peers, "raw JSON": raw}
+    return Result(
+        subject="disk",
+        tables=[
+            Table(
+                f"Disk: bytes an edge event, {how_many(events)} events ({how_many(_HOUR_OF_TEN)} at 10/s, an hour)",
+                ["", *sizes],
+                rows,
+            )
+        ],
+        charts=[Chart("disk", "Disk", "bytes an event", {"bytes": list(totals.values())}, list(totals))],
+    )
 
-    def clock() -> int:
-        return now
 
-    with closing(Store(migrate(folder), clock)) as store, closing(_Sealing(store, clock)) as sealer:
-        raw = 0
-        size = max(1, rate // 10 // PARTITIONS)
-        batches: dict[Source, list[Received]] = {Source("log", "edge", number): [] for number in range(PARTITIONS)}
-        offsets = dict.fromkeys(batches, 0)
-        store.open_positions(offsets)
-        packer, trainer = Packer(), DictionaryTrainer()
-        for number, (key, value) in enumerate(edge_events(EVENTS, START, SECOND // rate)):
-            raw += len(value)
-            now = START + number * (SECOND // rate)
-            source = Source("log", "edge", zlib.crc32(key) % PARTITIONS)
-            batch = batches[source]
-            batch.append(Received(offsets[source] + len(batch), now // 1000, value))
-            if len(batch) == size:
-                end = offsets[source] + size
-                store.apply(EDGE.folded(FetchedBatch(source, offsets[source], end, end, 1, batch), packer))
-                offsets[source], batches[source] = end, []
-                if packer.dictionary_id == 0 and trainer.offer(batch):
-                    content = trainer.train()
-                    packer = Packer(*store.add_dictionary(content)) if content else packer
-            if sealing and number % rate == 0:
-                sealer.until_nothing_is_left()
-        report(store.path, f"{rate:,}", "as it runs" if sealing else "not sealed", raw)
-        if sealing:
-            now += 2 * HOUR
-            sealer.until_nothing_is_left()
-            report(store.path, "", "hour over", raw)
-            cost, times = sealer.spent / EVENTS * 1e6, sealer.written / EVENTS
-            print(f"{'':8} sealing took {cost:.1f} µs of CPU an event and wrote each entry {times:.2f} times")
+def _by_table(store: Path, events: int) -> dict[str, float]:
+    """Bytes an event, by table with its indexes, of a store that nobody has open."""
+    with closing(sqlite3.connect(store)) as db:
+        db.execute("VACUUM")
+        pages = dict(db.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall())
+    sizes = {table: sum(pages.get(part, 0) for part in parts) / events for table, parts in _TABLES.items()}
+    whole = sum(pages.values()) / events
+    return {**sizes, "all else": whole - sum(sizes.values()), "all": whole}
 
 
-def report(path: Path, rate: str, state: str, raw: int) -> None:
-    """One row: pages in use, by table with its indexes."""
-    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as db:
-        used = dict.fromkeys(TABLES, 0)
-        total = 0
-        for name, pages in db.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"):
-            total += pages
-            for table in TABLES:
-                if name.startswith(table) or name == f"sqlite_autoindex_{table}_1":
-                    used[table] += pages
-        free = db.pragma("freelist_count") * db.pragma("page_size")
-    shares = " ".join(f"{100 * used[table] / raw:12.2f}%" for table in TABLES)
-    print(f"{rate:>8} {state:12} {(total + free) / 1e6:8.1f} {100 * total / raw:8.2f}% {shares}", flush=True)
+def _peers(folder: Path, columns: Path, events: int) -> dict[str, float]:
+    from bench.peers import postgres
+    from bench.peers.clickhouse import ClickHouse
+    from bench.peers.duck import Duck
+
+    with postgres.server() as dsn:
+        postgres.fill(dsn, columns)
+        engines: list[Engine] = [Duck(folder, columns), ClickHouse(folder, columns)]
+        engines += [postgres.Postgres(dsn, form) for form in ("tuned", "original")]
+        sizes = {engine.name: engine.size() / events for engine in engines}
+        for engine in engines:
+            engine.close()
+    return sizes
+
+
+def _raw_bytes() -> float:
+    return sum(len(event.json()) for event in edge_requests(_SAMPLE, 1_700_000_000_000_000)) / _SAMPLE

@@ -1,6 +1,5 @@
 """`python -m bench patterns`: api-counts over a week of URLs, with patterns never seen and known, a URL and a hit."""
 
-import os
 import random
 import sqlite3
 import tempfile
@@ -11,7 +10,8 @@ from itertools import product
 from pathlib import Path
 
 from api.reader import Reader
-from bench.load import PROJECTS
+from bench.figures import Cell, Options, Result, Table, how_many, median
+from bench.load import PROJECTS, REFS
 from schema.blocks import Compressor
 from schema.saved_queries import load_saved_queries
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN, migrate
@@ -19,7 +19,7 @@ from schema.timestamps import DAY, HOUR, SECOND, floor_to
 from schema.url_blocks import URLS_PER_BLOCK, Requested, pack_urls
 from streams.sealing import URL_LEVEL
 
-URLS = int(os.environ.get("URLS", "10000000"))
+URLS, SHORT_URLS = 10_000_000, 500_000
 NOW = 1_750_000_000_123_456
 SPAN = 7 * DAY
 _PATHS = (
@@ -30,12 +30,11 @@ PATTERNS = ("never-seen", "https?://[a-z]+[.]nothing", r"id=eq\.00\b", "(?i)NEVE
 _QUERY = load_saved_queries()["usage.api-counts"]
 
 
-def fill(folder: Path) -> None:
+def fill(folder: Path, urls: int) -> None:
     """Make a store of sealed URL blocks of the last week, and their origins' hits as far as the queries read them."""
     chance = random.Random(1)
-    refs = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=20)) for _ in range(PROJECTS)]
     weights = [1 / rank for rank in range(1, PROJECTS + 1)]
-    compressor, spacing = Compressor(level=URL_LEVEL), SPAN // URLS
+    compressor, spacing = Compressor(level=URL_LEVEL), SPAN // urls
     hits: Counter[tuple[str, str, int, int, int]] = Counter()
     with closing(sqlite3.connect(migrate(folder), isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = off")
@@ -46,7 +45,7 @@ def fill(folder: Path) -> None:
             hour = floor_to(moment, HOUR)
             runs: dict[str, dict[Requested, list[int]]] = {}
             times = range(moment, end, spacing)
-            for time_, ref in zip(times, chance.choices(refs, weights, k=len(times)), strict=True):
+            for time_, ref in zip(times, chance.choices(REFS, weights, k=len(times)), strict=True):
                 path, families = _PATHS[int(chance.random() * 5)]
                 query = f"?id=eq.{chance.getrandbits(64):x}" if chance.random() < 0.3 else ""
                 url = f"https://{ref}.supabase.co{path}{query}".encode()
@@ -65,32 +64,34 @@ def fill(folder: Path) -> None:
         db.execute("COMMIT")
 
 
-def main() -> None:
-    """For each pattern and interval the first time it is asked, and the median of nine more; STORE keeps the store."""
+def run(options: Options) -> Result:
+    """For each pattern and interval the first time it is asked, and the median of nine more."""
+    urls = options.events or (SHORT_URLS if options.short else URLS)
+    rows: list[list[Cell]] = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(os.environ.get("STORE", name))
-        if not (folder / "control.db").exists():
-            fill(folder)
+        folder = Path(name)
+        fill(folder, urls)
         with closing(sqlite3.connect(folder / "freshet-1.db")) as db:
-            blocks, size, count = db.execute(
-                "SELECT count(*), sum(length(payload)), sum(count) FROM url_blocks"
-            ).fetchone()
-            (ref,) = db.execute("SELECT project FROM origin_hits LIMIT 1").fetchone()
-        print(f"{count:,} URLs in {blocks:,} blocks, {size / count:.1f} bytes each")
-        print(f"{'pattern':28} {'interval':9} {'first ms':>9} {'known ms':>9} {'hits':>10} {'µs a URL, or a hit':>19}")
-        for pattern, interval in product((ref, *PATTERNS), ("daily", "hourly", "minutely")):
+            (count, size) = db.execute("SELECT sum(count), sum(length(payload)) FROM url_blocks").fetchone()
+        for pattern, interval in product((REFS[0], *PATTERNS), ("daily", "hourly", "minutely")):
             reader = Reader(folder)
             times: list[float] = []
             for _ in range(10):
                 began = time.perf_counter()
-                rows = reader.run(_QUERY, {"project": pattern, "interval": interval}, None, NOW, 600).rows
+                found = reader.run(_QUERY, {"project": pattern, "interval": interval}, None, NOW, 600).rows
                 times.append(time.perf_counter() - began)
-            first, known = times[0], sorted(times[1:])[4]
-            hits = sum(int(number or 0) for row in rows for number in row[1:])
-            each = (
-                f"{first / count * 1e6:.3f}"
-                if pattern == ref or not hits
-                else f"{(first - count * 1e-7) / hits * 1e6:.2f}"
+            first, hits = times[0], sum(int(number or 0) for row in found for number in row[1:])
+            each = (first - count * 1e-7) / hits * 1e6 if hits and pattern != REFS[0] else first / count * 1e6
+            rows.append(
+                [
+                    f"{'a project reference' if pattern == REFS[0] else pattern}, {interval}",
+                    *(first * 1000, median(times[1:]) * 1000, hits, each if interval == "daily" else None),
+                ]
             )
-            shown = each if interval == "daily" else ""
-            print(f"{pattern:28} {interval:9} {first * 1e3:9.1f} {known * 1e3:9.2f} {hits:10,} {shown:>19}", flush=True)
+    table = Table(
+        f"usage.api-counts by pattern over {how_many(count)} sealed URLs of a week, {size / count:.1f} bytes each: ms",
+        ["pattern, interval", "first", "known", "hits", "µs a URL, or a hit"],
+        rows,
+        "In one process without HTTP, on a reader that knows no pattern yet.",
+    )
+    return Result(subject="patterns", tables=[table])

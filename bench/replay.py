@@ -12,10 +12,11 @@ from pathlib import Path
 from kafka_broker import KafkaBroker
 from service import Service
 
+from bench.figures import Options, Result, Table
 from bench.load import edge_events
 from schema.settings import to_environment
 
-EVENTS = int(os.environ.get("EVENTS", "1000000"))
+EVENTS = 1_000_000
 LIVE_EVERY, LIVE_EVENTS = 1.0, 1000  # seconds, events
 PATIENCE = 1800.0
 
@@ -65,14 +66,15 @@ def freshet(service: Service, command: str) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
-    """Verify, replay under load, verify again; prints what it saw."""
+def run(options: Options) -> Result:
+    """Verify, replay under load, verify again."""
+    events_wanted = options.events or EVENTS
     with tempfile.TemporaryDirectory() as name, KafkaBroker(Path(name) / "kafka") as kafka:
         for topic in ("edge", "functions"):
             kafka.create_topic(topic, 4, {"retention.ms": "-1"})
         now = time.time_ns() // 1000
-        print(f"producing {EVENTS:,} events", flush=True)
-        events = edge_events(EVENTS, now - EVENTS * 100)
+        print(f"producing {events_wanted:,} events", flush=True)
+        events = edge_events(events_wanted, now - events_wanted * 100)
         project, value = next(events)
         kafka.produce([("edge", None, project, value, None)])
         kafka.produce(("edge", None, key, value, None) for key, value in events)
@@ -80,7 +82,7 @@ def main() -> None:
             service.start("worker")
             service.start_api()
             service.wait_until_applied(PATIENCE)
-            print(f"verify before: equal, {freshet(service, 'verify'):.1f} s", flush=True)
+            before = freshet(service, "verify")
             asker = Asker(service, project.decode())
             asker.start()
             pauses = Pauses(service)
@@ -95,11 +97,24 @@ def main() -> None:
             asker.stop.set()
             asker.join()
             service.wait_until_applied(PATIENCE)
-            print(f"replay: {seconds:.1f} s, answers by status {dict(asker.statuses)}, slowest {asker.slowest:.2f} s")
-            print(
-                f"longest time without a batch applied: {pauses.longest:.1f} s; {LIVE_EVENTS} come every {LIVE_EVERY} s"
+            after = freshet(service, "verify")
+    return Result(
+        subject="replay",
+        tables=[
+            Table(
+                f"Replay of {events_wanted:,} events while {LIVE_EVENTS:,} events/s come in and answers are asked for",
+                ["", "s"],
+                [
+                    ["verify, before: equal", before],
+                    ["replay and swap", seconds],
+                    ["verify, after: equal", after],
+                    ["slowest answer meanwhile", asker.slowest],
+                    ["longest time without a batch applied", pauses.longest],
+                ],
+                f"Answers by status: {', '.join(f'{n:,} × {status}' for status, n in sorted(asker.statuses.items()))}.",
             )
-            print(f"verify after: equal, {freshet(service, 'verify'):.1f} s", flush=True)
+        ],
+    )
 
 
 def _produce(kafka: KafkaBroker, stop: threading.Event) -> None:

@@ -1,0 +1,113 @@
+"""`python -m bench http`: requests/s and their p99 from one API worker, beside bare Falcon sending the same bytes.
+
+Bare Falcon runs under the same gunicorn worker class and settings, access log included. 16 kept connections; both are
+asked in turn, round after round; medians. Uncached answers are asked for with `Cache-Control: no-cache`.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from service import free_port, wait_for
+
+from bench import product
+from bench.answers import FRESH, Api, Client, api, path
+from bench.cases import COUNTS, LOGS, STATS, Case
+from bench.figures import Cell, Chart, Options, Result, Table, median
+from bench.hammer import CONNECTIONS, Load, hammer
+from bench.load import BIG
+from bench.stores import Plan, build
+from bench.usage import Meter, tree
+from ops.bars import Bars
+from schema.settings import Settings
+from schema.timestamps import HOUR
+
+EVENTS, SHORT_EVENTS = 200_000, 50_000
+ROUNDS = 3
+_SECONDS, _SHORT_SECONDS = 5.0, 2.0
+KINDS = (
+    ("cached, invocation-stats 1hr", Case(STATS, "1hr", BIG), False),
+    ("cached, api-counts minutely", Case(COUNTS, "minutely", BIG), False),
+    ("uncached, logs.all, 100 rows", Case(LOGS, "FREE", BIG), True),
+    ("uncached, invocation-stats 1day", Case(STATS, "1day", BIG), True),
+    ("uncached, api-counts minutely", Case(COUNTS, "minutely", BIG), True),
+)
+
+
+def run(options: Options) -> Result:
+    """Interleaved rounds of Freshet and bare Falcon for each kind of answer."""
+    events = options.events or (SHORT_EVENTS if options.short else EVENTS)
+    seconds = _SHORT_SECONDS if options.short else _SECONDS
+    now = time.time_ns() // 1000
+    rows: list[list[Cell]] = []
+    with tempfile.TemporaryDirectory() as name:
+        plan = Plan(Path(name) / "data", now, 6 * HOUR, events, events // 4)
+        build(plan)
+        with api(plan.data, now) as freshet, Bars() as bars:
+            bars.watcher.step("asking", len(KINDS))
+            for kind, case, fresh in KINDS:
+                rows.append([kind, *_beside_bare(freshet, case, fresh, seconds, options.rounds or ROUNDS, Path(name))])
+                bars.watcher.done(1)
+    table = Table(
+        f"HTTP: one worker, {CONNECTIONS} kept connections",
+        ["", "bytes", "requests/s", "p99 ms", "CPU µs/request", "bare Falcon requests/s", "p99 ms", "Freshet's share"],
+        rows,
+    )
+    chart = Chart(
+        "http",
+        "HTTP",
+        "requests/s",
+        {"Freshet": [_number(row[2]) for row in rows], "bare Falcon": [_number(row[5]) for row in rows]},
+        [kind for kind, _, _ in KINDS],
+    )
+    return Result(subject="http", tables=[table], charts=[chart])
+
+
+def _beside_bare(freshet: Api, case: Case, fresh: bool, seconds: float, rounds: int, folder: Path) -> list[Cell]:
+    listen, key = freshet.settings.listen, freshet.client.key
+    query = path(case.endpoint, case.parameters)
+    body = freshet.client.ask(case.endpoint, case.parameters, FRESH if fresh else {}).body
+    own, cpu, asked = tree(freshet.process.pid)[1:], 0.0, 0.0
+    ours: list[Load] = []
+    bares: list[Load] = []
+    with _bare(folder, body) as bare:
+        for _ in range(rounds):
+            meter = Meter(own=own)
+            ours.append(hammer(f"http://{listen}{query}", key, fresh, seconds))
+            cpu, asked = cpu + meter.read()[1]["own"], asked + ours[-1].rate * seconds
+            bares.append(hammer(f"http://{bare}{query}", key, fresh, seconds))
+    (rate, p99), (bare_rate, bare_p99) = (map(median, zip(*loads, strict=True)) for loads in (ours, bares))
+    micros = cpu / asked * 1e6
+    return [len(body), round(rate), p99 * 1000, micros, round(bare_rate), bare_p99 * 1000, f"{rate / bare_rate:.0%}"]
+
+
+@contextmanager
+def _bare(folder: Path, body: bytes) -> Iterator[str]:
+    """Bare Falcon sending these bytes; gives where it listens."""
+    file, listen = folder / "body", f"127.0.0.1:{free_port()}"
+    file.write_bytes(body)
+    arguments = ["-m", "bench.peers.bare_falcon", str(file), listen]
+    process = product.start(arguments, Settings(), folder / "bare.log")
+    try:
+        wait_for("bare Falcon", lambda: _answers(listen))
+        yield listen
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(listen: str) -> bool:
+    client = Client(listen, "")
+    try:
+        return client.ask("anything", {}).status == 200
+    except OSError:
+        return False
+    finally:
+        client.close()
+
+
+def _number(cell: Cell) -> float:
+    assert isinstance(cell, int | float)
+    return cell
