@@ -1,5 +1,6 @@
 """Reads partitions of the log into a store, up to given offsets, by the same decoder, fold and commit as a worker."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -49,6 +50,7 @@ class LogReader:
         except BaseException:
             await self._consumer.stop()
             raise
+        await asyncio.sleep(0)  # its tasks begin: stopped before, they would raise CancelledError in place of any error
         return self
 
     async def __aexit__(self, *_: object) -> None:
