@@ -18,11 +18,7 @@ def back_up(data: Path, target: Path) -> list[Path]:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FreshetError(f"{target} is not an empty folder: choose another")
     target.mkdir(parents=True, exist_ok=True)
-    generation = current_generation(data)
-    copies = [
-        (control_path(data), control_path(target)),
-        (store_path(data, generation), store_path(target, generation)),
-    ]
-    for source, copy in copies:
-        copy_database(source, copy)
-    return [copy for _, copy in copies]
+    copy_database(control_path(data), control_path(target))
+    generation = current_generation(target)  # the copy's: a replay may take over meanwhile
+    copy_database(store_path(data, generation), store_path(target, generation))
+    return [control_path(target), store_path(target, generation)]

@@ -11,7 +11,7 @@ from ops.bars import Bars
 from schema.clock import system_clock
 from schema.errors import FreshetError
 from schema.settings import EMBEDDED, Settings
-from schema.tables import migrate
+from schema.tables import migrate, store_path
 from schema.timestamps import parse_iso
 from streams.content import Difference, Range
 from streams.generations import sole_replay
@@ -31,6 +31,8 @@ def run_replay(settings: Settings, wish: Wish, resume: bool, discard: bool, acce
     with sole_replay(settings.data):
         cluster = asyncio.run(prepare_topics(settings))
         replay = Replay(settings, system_clock, cluster)
+        for generation in range(1, replay.old_generation):  # left by a replay that died after its switch
+            remove_store(store_path(settings.data, generation))
         if discard:
             replay.discard()
             click.echo("the unfinished replay is thrown away; the live database goes on")

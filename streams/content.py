@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import zstandard
 
 from schema.blocks import NO_DICTIONARY, Decompressor, unpack_entries
 from schema.retention import ENTRIES, INVOCATIONS, NO_GRAIN, ORIGIN_HITS, URLS, Horizons, bucket_expired, time_expired
@@ -20,6 +21,7 @@ from schema.timestamps import DAY, datetime_text
 from schema.url_blocks import unpack_urls
 
 _encode = msgspec.msgpack.Encoder().encode
+_DAMAGED = (zstandard.ZstdError, msgspec.MsgspecError, LookupError, ValueError)
 _MODULUS = 1 << 128
 _REPORT_EVERY = 1000  # rows
 _SIZE = """
@@ -145,20 +147,41 @@ def _entries(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
     decompressors = {NO_DICTIONARY: Decompressor()}
     for number, content in db.execute("SELECT id, content FROM dictionaries"):
         decompressors[number] = Decompressor(content)
-    for project, count, dictionary, payload in db.execute(
-        "SELECT project, count, dictionary, payload FROM entry_blocks"
+    for project, count, dictionary, payload, *span in db.execute(
+        "SELECT project, count, dictionary, payload, min_timestamp, max_timestamp FROM entry_blocks"
     ):
-        for entry in unpack_entries(decompressors[dictionary].decompress(payload), count):
+        try:
+            entries = unpack_entries(decompressors[dictionary].decompress(payload), count)
+        except _DAMAGED as error:
+            yield _mismatch(ENTRIES, span, project, repr(error))
+            continue
+        times = [entry.timestamp for entry in entries]
+        if span != [min(times, default=None), max(times, default=None)]:
+            yield _mismatch(ENTRIES, span, project, "its times are not its entries'")
+        for entry in entries:
             if not time_expired(horizons, ENTRIES, entry.timestamp):
                 span = Range(ENTRIES, NO_GRAIN, entry.timestamp - entry.timestamp % DAY)
                 yield Row(span, entry.timestamp, (project, entry.timestamp, entry.missing_id, entry.data))
 
 
+def _mismatch(table: str, span: list[int], *values: str | int) -> Row:
+    """Stands for a block that can't be read, or whose columns, by which queries choose it, are not its content's."""
+    return Row(Range(table, NO_GRAIN, span[1] - span[1] % DAY), span[1], (*span, *values))
+
+
 def _urls(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
     plain = Decompressor()
-    for (payload,) in db.execute("SELECT payload FROM url_blocks"):
-        for run in unpack_urls(plain.decompress(payload)):
-            for hit in run.hits():
+    for count, payload, *span in db.execute("SELECT count, payload, min_timestamp, max_timestamp FROM url_blocks"):
+        try:
+            runs = [(run, list(run.hits())) for run in unpack_urls(plain.decompress(payload))]
+        except _DAMAGED as error:
+            yield _mismatch(URLS, span, repr(error))
+            continue
+        times = [hit.timestamp for _, hits in runs for hit in hits]
+        if [count, *span] != [len(times), min(times, default=None), max(times, default=None)]:
+            yield _mismatch(URLS, span, count, "its times or count are not its requests'")
+        for run, hits in runs:
+            for hit in hits:
                 if not time_expired(horizons, URLS, hit.timestamp):
                     span = Range(URLS, NO_GRAIN, hit.timestamp - hit.timestamp % DAY)
                     values = (run.project, run.origin, hit.timestamp, hit.families, hit.url)

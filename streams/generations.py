@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from schema.errors import FreshetError
-from schema.tables import control_path
+from schema.tables import control_path, current_generation, store_path
 
 _BUSY_SECONDS = 60.0
 
@@ -28,14 +28,20 @@ def sole_replay(data: Path) -> Iterator[None]:
         yield
 
 
-def replay_runs(data: Path) -> bool:
-    """Whether a process is replacing a generation now."""
+def revive(data: Path, generation: int) -> bool:
+    """Have a generation go on that was retired by a replay that died; False where one runs, or another took its place.
+
+    No replay begins or switches in between.
+    """
     with _lock_file(data).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
-        return False
+            return False
+        if current_generation(data) != generation:
+            return False
+        set_retired(store_path(data, generation), False)
+        return True
 
 
 def set_retired(store: Path, retired: bool) -> None:

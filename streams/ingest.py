@@ -19,7 +19,7 @@ from schema.settings import Settings
 from schema.tables import current_generation, store_path
 from streams.batch import FetchedBatch, Topic
 from streams.dictionary import DictionaryTrainer
-from streams.generations import replay_runs, set_retired
+from streams.generations import revive
 from streams.packing import Packer
 from streams.retention import Pruner
 from streams.sealing import Sealer, commit
@@ -167,9 +167,8 @@ class Ingest:
         """Wait until a newer generation has taken the retired one's place, and open it."""
         data = self._settings.data
         while current_generation(data) == self._opened.generation and self._opened.store.retired():
-            if not replay_runs(data):
+            if revive(data, self._opened.generation):
                 log.warning("%s was retired by a replay that has died; going on with it", self._opened.store.path)
-                set_retired(self._opened.store.path, False)
                 return
             await asyncio.sleep(_REOPEN_EVERY)
         if current_generation(data) == self._opened.generation:

@@ -80,6 +80,9 @@ class Keeper:
 
         Gives how many blocks each step has copied, and keeps `copied` up to date in the same transaction.
         """
+        with self._new.transaction() as db:
+            _copy(old, db, "dictionaries", "TRUE", ())  # one may have been trained since the replay began
+            _copy(old, db, "horizons", "TRUE", ())
         for table, columns in _BLOCK_COLUMNS.items():
             places = ", ".join("?" * len(columns))
             insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608  # names of our own
@@ -124,6 +127,15 @@ class Keeper:
                     _copy(old, db, "counters", "topic = ?", (topic,))
                     db.execute("DELETE FROM rejects WHERE topic = ?", (topic,))
                     _copy(old, db, "rejects", "topic = ?", (topic,), without="id")
+
+    def require_same_logs(self, old: sqlite3.Connection) -> None:
+        """Raises LogError where a topic was accepted as created anew since the replay began."""
+        query = "SELECT cluster, topic, count FROM recreations ORDER BY cluster, topic"
+        with self._new.transaction() as db:
+            if old.execute(query).fetchall() != db.execute(query).fetchall():
+                raise LogError(
+                    "a topic was accepted as created anew meanwhile: --discard this replay, and start another"
+                )
 
     def copy_frame(self, old: sqlite3.Connection) -> None:
         """Copy what holds for both: dictionaries, horizons, marks, and the topics' recreations."""

@@ -1,10 +1,12 @@
 """Reads partitions of the log into a store, up to given offsets, by the same decoder, fold and commit as a worker."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 
 from schema.errors import LogError
 from schema.events import Source
@@ -49,6 +51,7 @@ class LogReader:
         except BaseException:
             await self._consumer.stop()
             raise
+        await asyncio.sleep(0)  # its tasks begin: stopped before, they would raise CancelledError in place of any error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -81,7 +84,7 @@ class LogReader:
     async def read(self, stretches: list[Stretch], store: Store, report: Report) -> None:
         """Apply every stretch from its next offset to its limit, which must not be beyond its log's committed end.
 
-        Raises LogError where the store does not stand where a stretch does.
+        Raises LogError where the store does not stand where a stretch does, or the log was cut past that.
         """
         open_ones = {TopicPartition(*s.source[1:]): s for s in stretches if s.next_offset < s.limit}
         if not open_ones:
@@ -95,7 +98,12 @@ class LogReader:
             self._settings.topic_functions: FUNCTIONS,
         }
         while open_ones:
-            fetched = await self._consumer.getmany(*open_ones, timeout_ms=_WAIT_MILLISECONDS, max_records=BATCH_RECORDS)
+            try:
+                fetched = await self._consumer.getmany(
+                    *open_ones, timeout_ms=_WAIT_MILLISECONDS, max_records=BATCH_RECORDS
+                )
+            except OffsetOutOfRangeError as error:
+                raise LogError(f"the log no longer has what was to be read ({error}): start anew") from error
             for tp, stretch in list(open_ones.items()):
                 end = min(await self._consumer.position(tp), stretch.limit)
                 if end > stretch.next_offset:

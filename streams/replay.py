@@ -29,6 +29,7 @@ from streams.content import Difference, Range, differences, size, snapshot
 from streams.generations import set_retired, switch
 from streams.kept import EVERYTHING, Keeper, cut_of
 from streams.rebuild import LogReader, Stretch
+from streams.seeks import recreated
 from streams.store import Store, log_identity
 
 LITTLE = 5000  # offsets; with fewer left the old generation is retired
@@ -75,6 +76,11 @@ class _Work:
     copied: dict[str, int]
     cuts: Mapping[str, int]
     stretches: list[Stretch]
+
+    def begin(self, starts: Mapping[Source, int]) -> list[Stretch]:
+        """The stretches of partitions that start there, from wherever they were left."""
+        positions = self.store.open_positions(starts).items()
+        return [Stretch(source, place.next_offset, self.cuts[source.topic]) for source, place in positions]
 
 
 class Replay:
@@ -153,14 +159,15 @@ class Replay:
             raise FreshetError(f"{self.new} is no unfinished replay")
         starts = {Source(*place): start for *place, start in state["starts"]}
         cuts: dict[str, int] = state["cuts"]
-        positions = store.open_positions(starts)
-        return _Work(
+        work = _Work(
             store=store,
             keeper=Keeper(store, cuts[self._settings.topic_edge], cuts[self._settings.topic_functions]),
             copied=dict(state["copied"]),
             cuts=cuts,
-            stretches=[Stretch(source, place.next_offset, cuts[source.topic]) for source, place in positions.items()],
+            stretches=[],
         )
+        work.stretches.extend(work.begin(starts))
+        return work
 
     async def _starts(self, wish: Wish, reader: LogReader) -> tuple[dict[Source, int], dict[str, int]]:
         """The offsets to replay from by partition, and each topic's cut."""
@@ -176,6 +183,9 @@ class Replay:
             log = log_identity(self._cluster, recreations.get(topic, 0))
             partitions = await reader.partitions(topic)
             offsets = await reader.beginnings(partitions)
+            for tp, end in (await reader.ends(partitions)).items():
+                if (next_offset := live.get(Source(log, *tp), 0)) > end:
+                    raise recreated(Source(log, *tp), f"offset {next_offset} is next, but the log ends at {end}")
             for tp, beginning in offsets.items():
                 if live.get(Source(log, *tp), beginning) < beginning:
                     raise LogError(
@@ -199,7 +209,7 @@ class Replay:
             for count in work.keeper.copy_blocks(old, work.copied):
                 watcher.done(count)
         for round_number in range(_MOST_ROUNDS):
-            left = self._set_limits(work.stretches, positions_of(self.old))
+            left = self._set_limits(work, positions_of(self.old))
             if left <= LITTLE and round_number:
                 return
             watcher.step("reading the log", left)
@@ -216,7 +226,8 @@ class Replay:
 
     async def _finish(self, old: sqlite3.Connection, reader: LogReader, work: _Work, watcher: Watcher) -> None:
         """Bring the new store to where one state of the old one stands."""
-        watcher.step("reading the rest", self._set_limits(work.stretches, positions_in(old)))
+        work.keeper.require_same_logs(old)
+        watcher.step("reading the rest", self._set_limits(work, positions_in(old)))
         await reader.read(work.stretches, work.store, watcher.done)
         for count in work.keeper.copy_blocks(old, work.copied):
             watcher.done(count)
@@ -224,11 +235,19 @@ class Replay:
         recounted = {source.topic for source in replayed if not work.cuts[source.topic]}
         work.keeper.copy_rest(old, replayed, recounted)
 
-    def _set_limits(self, stretches: list[Stretch], live: Mapping[Source, int]) -> int:
-        """Have the stretches end at the live store's positions; returns how many offsets are left."""
-        for stretch in stretches:
+    def _set_limits(self, work: _Work, live: Mapping[Source, int]) -> int:
+        """Have the stretches end at the live store's positions; returns how many offsets are left.
+
+        Partitions that were added to a replayed topic since the replay began are read from their start.
+        """
+        known = {stretch.source for stretch in work.stretches}
+        logs = {source[:2] for source in known}
+        added = {source: 0 for source in live if source not in known and source[:2] in logs}
+        if added:
+            work.stretches.extend(work.begin(added))
+        for stretch in work.stretches:
             stretch.limit = live.get(stretch.source, stretch.next_offset)
-        return sum(max(0, stretch.limit - stretch.next_offset) for stretch in stretches)
+        return sum(max(0, stretch.limit - stretch.next_offset) for stretch in work.stretches)
 
 
 def positions_of(store: Path) -> Mapping[Source, int]:

@@ -256,7 +256,7 @@ class Store:
             """INSERT INTO marks (log, topic, partition, "offset", largest_timestamp, marked_at)
             SELECT :log, :topic, :partition, :end, :largest, :now WHERE NOT EXISTS (
                 SELECT 1 FROM marks WHERE log = :log AND topic = :topic AND partition = :partition
-                    AND marked_at > :now - :every)""",
+                    AND marked_at > :now - :every) ON CONFLICT DO NOTHING""",
             {
                 **dict(zip(("log", "topic", "partition"), batch.source, strict=True)),
                 "end": batch.end, "largest": largest, "every": MARK_EVERY,

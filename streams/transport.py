@@ -110,13 +110,16 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):
 
     @staticmethod
     def place(consumer: AIOKafkaConsumer, tp: TP) -> tuple[int, int] | None:
-        """The consumer's position in a partition and the log's end as last told; None while there is none."""
+        """The consumer's position in a partition and the log's end as last told; None while there is none.
+
+        The end before the first open transaction, where there is one: nobody can read on behind that.
+        """
         subscription = consumer._subscription.subscription
         assignment = subscription.assignment if subscription is not None else None
         state = assignment.state_value(tp) if assignment is not None and tp in assignment.tps else None
         if state is None or not state.has_valid_position:
             return None
-        return state.position, state.highwater if state.highwater is not None else state.position
+        return state.position, state.lso if state.lso is not None else state.position
 
 
 class Consumer(aiokafka.Consumer):

@@ -67,6 +67,24 @@ def test_only_committed_transactions_count_and_the_lag_reaches_0(service: Servic
     assert service.ends()[service.edge, 0] == 12  # a record and a marker each
 
 
+def test_what_is_behind_an_open_transaction_is_no_lag(service: Service) -> None:
+    """Nobody can read it yet; the watchdog would end one healthy worker after the other."""
+    send(service, "a", "b")
+    producer = Producer(
+        {"bootstrap.servers": service.kafka.bootstrap, "transactional.id": service.edge, "log_level": 0}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(service.edge, entry("c"), partition=0, timestamp=NOW // 1000)
+    producer.flush()
+    service.start("worker")
+    wait_for("what can be read", lambda: service.applied().get((service.edge, 0)) == 2)
+    places = service.ask_store("SELECT next_offset, end_offset FROM positions WHERE topic = ?", service.edge)
+    assert (2, 2) in places
+    producer.commit_transaction()
+    service.wait_until_applied()
+
+
 def test_missing_topics_are_created(kafka: KafkaBroker, tmp_path: Path) -> None:
     with Service(tmp_path, kafka, "created-edge", "created-functions") as service:
         service.set_clock(NOW)

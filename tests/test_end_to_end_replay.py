@@ -1,5 +1,6 @@
 """Replay, verify and backup: the tables are a view of the log, and can be made from it again while they are in use."""
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -13,17 +14,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from conftest import Topics
-from events import DAY, HOUR, MINUTE, Traffic
+from events import DAY, HOUR, MINUTE, Message, Traffic
 from kafka_broker import KafkaBroker
 from oracle import Oracle, Record, rows_agree
-from service import Service, wait_for
+from service import PATIENCE, Service, wait_for
 
+from schema.clock import system_clock
+from schema.errors import LogError
 from schema.settings import to_environment
-from schema.tables import store_path
+from schema.tables import current_generation, store_path
 from streams.content import Digest, Range, digests, snapshot
+from streams.generations import revive, sole_replay
+from streams.rebuild import LogReader
+from streams.replay import Replay, Watcher, Wish
+from streams.topics import prepare_topics
 
 NOW = 1_750_000_000_123_456
 
@@ -254,8 +261,17 @@ def test_what_the_log_no_longer_has_is_kept(service: Service) -> None:
             (SELECT project, origin, grain, bucket, families FROM origin_hits LIMIT 1)""",
             "only in the live database: origin_hits at",
         ),
+        (
+            "UPDATE entry_blocks SET max_timestamp = max_timestamp - 3600000000 WHERE id = 1",
+            "its times are not its entries'",
+        ),
+        (
+            "UPDATE url_blocks SET min_timestamp = min_timestamp - 3600000000 WHERE id = 1",
+            "its times or count are not its requests'",
+        ),
+        ("UPDATE url_blocks SET payload = zeroblob(20) WHERE id = 1", "ZstdError"),
     ],
-    ids=["invocations", "entries", "origin_hits"],
+    ids=["invocations", "entries", "origin_hits", "times of a block", "times of URLs", "damaged"],
 )
 def test_verify_finds_a_single_altered_row_and_a_replay_mends_it(service: Service, sql: str, told: str) -> None:
     traffic = Traffic(13, NOW, service.edge, service.functions)
@@ -278,6 +294,94 @@ def test_verify_finds_a_single_altered_row_and_a_replay_mends_it(service: Servic
     assert freshet(service, "verify").returncode == 0
     service.start_api()
     assert_answers_equal(service, oracle_of(service), traffic)
+
+
+@pytest.mark.parametrize("change", ["partition", "dictionary"])
+def test_what_changes_during_a_replay_is_in_the_new_generation(service: Service, change: str) -> None:
+    """After the verification, when nothing would show any more what is missing."""
+    traffic = Traffic(19, NOW, service.edge, service.functions)
+    first, later = (
+        [traffic.edge_at(NOW - number - 1, record_ms=NOW // 1000) for number in range(count)] for count in (1500, 700)
+    )
+    service.start_api()
+    service.start("worker")
+
+    def produce(messages: list[Message], partition: int) -> None:
+        producer = Producer({"bootstrap.servers": service.kafka.bootstrap})  # an older one knows no new partition
+        for m in messages:
+            producer.produce(m.topic, m.value, m.key, partition, timestamp=m.timestamp_ms)
+        assert producer.flush(PATIENCE) == 0
+        service.wait_until_applied()
+
+    def meanwhile() -> None:
+        if change == "partition":
+            service.kafka.add_partitions(service.edge, 5)
+            produce(later, 4)
+        else:
+            produce(later[:600], 0)
+            wait_for("a dictionary", lambda: service.ask_store("SELECT * FROM dictionaries"))
+            produce(later[600:], 0)
+            assert service.ask_store("SELECT * FROM entry_blocks WHERE dictionary = 1")
+
+    produce(first, 0)
+    steps: list[str] = []
+
+    def step(name: str, _: int) -> None:
+        if steps[-1:] == ["verifying"]:
+            meanwhile()
+        steps.append(name)
+
+    async def replay(wish: Wish) -> None:
+        async with LogReader(service.settings) as reader:
+            replay = Replay(service.settings, system_clock, await prepare_topics(service.settings))
+            await replay.begin(wish, reader)
+            assert (await replay.run(reader, Watcher(step, lambda _: None), False)).same
+
+    before = content(store_path(service.settings.data, 1))
+    with sole_replay(service.settings.data):
+        asyncio.run(replay(Wish() if change == "partition" else Wish(topics=(service.functions,))))
+    after = content(store_path(service.settings.data, 2))
+    assert after == content(store_path(service.settings.data, 1)) != before
+    assert_answers_equal(service, oracle_of(service), traffic)
+    assert freshet(service, "verify").returncode == 0
+
+
+def test_a_replay_of_a_topic_that_is_shorter_than_what_was_applied_is_refused(service: Service) -> None:
+    worker = service.start("worker")
+    feed(service, Traffic(20, NOW, service.edge, service.functions), 100)
+    service.wait_until_applied()
+    assert service.stop(worker) == 0
+    service.kafka.delete_topic(service.edge)
+    service.kafka.create_topic(service.edge, 4)
+    for command in ("replay", "verify"):
+        refused = freshet(service, command)
+        assert (refused.returncode, f"freshet accept-recreated {service.edge}" in refused.stderr) == (1, True), refused
+
+
+def test_a_log_that_is_cut_under_a_replay_ends_it(service: Service) -> None:
+    service.start("worker")
+    apply_old_and_new(service, Traffic(21, NOW, service.edge, service.functions))
+    tp = TopicPartition(service.edge, 0)
+
+    async def read() -> None:
+        async with LogReader(service.settings) as reader:
+            replay = Replay(service.settings, system_clock, await prepare_topics(service.settings))
+            await replay.begin(Wish(), reader)
+            await asyncio.to_thread(cut_log, service, 50)
+            await replay.run(reader, Watcher(lambda *_: None, lambda _: None), False)
+
+    with pytest.raises(LogError, match=f"no longer has what was to be read.*{tp.topic}"):
+        asyncio.run(read())
+    assert freshet(service, "replay", "--discard").returncode == 0
+
+
+def test_a_reader_that_is_left_at_once_raises_what_it_is_left_with(service: Service) -> None:
+    async def leave() -> None:
+        async with LogReader(service.settings):
+            raise LogError("the cause")
+
+    with pytest.raises(LogError, match="the cause"):
+        asyncio.run(leave())
 
 
 def test_an_interrupted_replay_leaves_the_live_one_and_can_be_resumed_or_thrown_away(service: Service) -> None:
@@ -306,6 +410,26 @@ def test_an_interrupted_replay_leaves_the_live_one_and_can_be_resumed_or_thrown_
     service.wait_until_applied()
     assert_answers_equal(service, oracle_of(service), traffic)
     assert "replay" in freshet(service, "replay", "--resume").stderr
+
+
+def test_what_a_replay_that_died_after_the_switch_left_is_removed_by_the_next(service: Service) -> None:
+    service.start("worker")
+    feed(service, Traffic(22, NOW, service.edge, service.functions), 100)
+    service.wait_until_applied()
+    data = service.settings.data
+    running = subprocess.Popen(
+        [sys.executable, "-m", "ops", "replay"],
+        env={**os.environ, **to_environment(service.settings)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for("the switch", lambda: current_generation(data) == 2)
+    running.kill()
+    running.wait()
+    assert not revive(data, 1)
+    assert sorted(path.name for path in data.glob("freshet-*.db")) == ["freshet-1.db", "freshet-2.db"]
+    assert freshet(service, "replay").returncode == 0
+    assert [path.name for path in data.glob("freshet-*.db")] == ["freshet-3.db"]
 
 
 def test_a_worker_revives_a_generation_whose_replay_died_in_the_middle(service: Service) -> None:

@@ -24,6 +24,7 @@ from schema.errors import StoreRetired
 from schema.events import EdgeEvent, Invocation, PlacedReject, Source
 from schema.messages import Reject
 from schema.tables import migrate
+from schema.timestamps import DAY
 from schema.url_blocks import unpack_urls
 from streams.adding import KEPT_REJECT_BYTES, KEPT_REJECTS
 from streams.batch import FetchedBatch, Topic
@@ -222,6 +223,18 @@ def test_rejects_are_bounded_in_number_and_bytes_and_their_counters_are_not(path
         ("reject.future", 3),
         ("reject.not_json", 10_500),
     ]
+
+
+def test_a_mark_that_is_there_already_stays(path: Path) -> None:
+    """As in a replay: the marks are copied, and a batch without a time of its own is applied at another time."""
+    batch = FoldedBatch(EDGE, 0, 5, 5, largest_timestamp=7)
+    with opened(path) as store:
+        assert store.apply(batch)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE positions SET next_offset = 0")
+    with closing(Store(path, lambda: NOW + DAY)) as store:
+        assert store.apply(batch)
+    assert rows(path, 'SELECT "offset", largest_timestamp, marked_at FROM marks') == [(5, 7, NOW)]
 
 
 def test_the_first_dictionary_stays_and_recreations_are_counted_by_topic(path: Path, store: Store) -> None:
