@@ -3,11 +3,12 @@
 The steps, by the same numbers in docs/decisions/0006-replay.md:
 
 1. Make the new generation: dictionaries, horizons and marks of the old; positions at the offsets to replay from.
-2. Copy the blocks that the log no longer has (`streams.kept`).
-3. Read the log up to where the live store stands, again and again until little is left.
-4. Verify: take a snapshot of the old one and read on to where that stands; every table and day of the two is the same.
-   All this time the old one serves and ingests. Then read the log again until little is left.
-5. Retire the old one: it takes nothing any more, the workers wait. Read the rest, copy the rest of what is kept.
+2. Read the log up to where the live store stands, again and again until little is left.
+3. Copy the blocks that the log no longer has (`streams.kept`).
+4. Verify: take a snapshot of the old one, read on to where that stands, copy the rest of what is kept; every table and
+   day of the two is the same then. All this time the old one serves and ingests.
+5. Follow: from there on both take the same, so all partitions are read, and nothing is copied any more. Once little
+   is left the old one is retired: it takes nothing, the workers wait while the last is read.
 6. Switch: readers and workers use the new one from now on.
 
 Before 6 the live database is untouched; whatever is interrupted can be resumed or thrown away.
@@ -75,6 +76,8 @@ class _Work:
     keeper: Keeper
     copied: dict[str, int]
     cuts: Mapping[str, int]
+    verified: bool
+    """Whether step 4 is done: from then on nothing is left out and nothing copied."""
     stretches: list[Stretch]
 
     def begin(self, starts: Mapping[Source, int]) -> list[Stretch]:
@@ -128,17 +131,22 @@ class Replay:
 
     async def run(self, reader: LogReader, watcher: Watcher, accept_differences: bool) -> Outcome:
         """Steps 2 to 6, from wherever they were left. The old one goes on unless step 6 is reached."""
+        outcome = Outcome(self.generation, [], [])
         with closing(Store(self.new, self._clock)) as store:
             work = self._work(store)
-            await self._catch_up(reader, work, watcher)
-            outcome = await self._verify(reader, work, watcher)
-            if not outcome.same and not accept_differences:
-                return outcome
-            await self._catch_up(reader, work, watcher)
+            if not work.verified:
+                await self._catch_up(reader, work, watcher)
+                outcome = await self._verify(reader, work, watcher)
+                if not outcome.same and not accept_differences:
+                    return outcome
+                with store.transaction() as db:
+                    store.note_replay(db, {"verified": True})
+                work = self._work(store)
+            await self._read(reader, work, watcher)
             set_retired(self.old, True)
             try:
                 with snapshot(self.old) as old:
-                    await self._finish(old, reader, work, watcher)
+                    await self._read_rest(old, reader, work, watcher)
                 store.finish_replay()
             except BaseException:
                 set_retired(self.old, False)
@@ -159,11 +167,15 @@ class Replay:
             raise FreshetError(f"{self.new} is no unfinished replay")
         starts = {Source(*place): start for *place, start in state["starts"]}
         cuts: dict[str, int] = state["cuts"]
+        verified: bool = state.get("verified", False)
+        if verified:
+            starts, cuts = dict(positions_of(self.new)), dict.fromkeys(cuts, 0)
         work = _Work(
             store=store,
             keeper=Keeper(store, cuts[self._settings.topic_edge], cuts[self._settings.topic_functions]),
             copied=dict(state["copied"]),
             cuts=cuts,
+            verified=verified,
             stretches=[],
         )
         work.stretches.extend(work.begin(starts))
@@ -203,11 +215,29 @@ class Replay:
         return starts, cuts
 
     async def _catch_up(self, reader: LogReader, work: _Work, watcher: Watcher) -> None:
-        """Steps 2 and 3."""
+        """Steps 2 and 3, in this order: the log may soon no longer have what is to be read first."""
+        await self._read(reader, work, watcher)
         watcher.step("copying what the log no longer has", 0)
         with snapshot(self.old) as old:
             for count in work.keeper.copy_blocks(old, work.copied):
                 watcher.done(count)
+
+    async def _verify(self, reader: LogReader, work: _Work, watcher: Watcher) -> Outcome:
+        """Step 4."""
+        with snapshot(self.old) as old:
+            await self._read_rest(old, reader, work, watcher)
+            for count in work.keeper.copy_blocks(old, work.copied):
+                watcher.done(count)
+            replayed = {stretch.source for stretch in work.stretches}
+            recounted = {source.topic for source in replayed if not work.cuts[source.topic]}
+            work.keeper.copy_rest(old, replayed, recounted)
+            with snapshot(self.new) as new:
+                watcher.step("verifying", size(old) + size(new))
+                spans, found = await asyncio.to_thread(differences, old, new, watcher.done)
+        return Outcome(self.generation, spans, found)
+
+    async def _read(self, reader: LogReader, work: _Work, watcher: Watcher) -> None:
+        """Read the log until the old store is but little ahead."""
         for round_number in range(_MOST_ROUNDS):
             left = self._set_limits(work, positions_of(self.old))
             if left <= LITTLE and round_number:
@@ -215,25 +245,11 @@ class Replay:
             watcher.step("reading the log", left)
             await reader.read(work.stretches, work.store, watcher.done)
 
-    async def _verify(self, reader: LogReader, work: _Work, watcher: Watcher) -> Outcome:
-        """Step 4."""
-        with snapshot(self.old) as old:
-            await self._finish(old, reader, work, watcher)
-            with snapshot(self.new) as new:
-                watcher.step("verifying", size(old) + size(new))
-                spans, found = await asyncio.to_thread(differences, old, new, watcher.done)
-        return Outcome(self.generation, spans, found)
-
-    async def _finish(self, old: sqlite3.Connection, reader: LogReader, work: _Work, watcher: Watcher) -> None:
-        """Bring the new store to where one state of the old one stands."""
+    async def _read_rest(self, old: sqlite3.Connection, reader: LogReader, work: _Work, watcher: Watcher) -> None:
+        """Read the log up to where one state of the old store stands."""
         work.keeper.require_same_logs(old)
         watcher.step("reading the rest", self._set_limits(work, positions_in(old)))
         await reader.read(work.stretches, work.store, watcher.done)
-        for count in work.keeper.copy_blocks(old, work.copied):
-            watcher.done(count)
-        replayed = {stretch.source for stretch in work.stretches}
-        recounted = {source.topic for source in replayed if not work.cuts[source.topic]}
-        work.keeper.copy_rest(old, replayed, recounted)
 
     def _set_limits(self, work: _Work, live: Mapping[Source, int]) -> int:
         """Have the stretches end at the live store's positions; returns how many offsets are left.

@@ -296,7 +296,11 @@ def test_verify_finds_a_single_altered_row_and_a_replay_mends_it(service: Servic
     assert_answers_equal(service, oracle_of(service), traffic)
 
 
-@pytest.mark.parametrize("change", ["partition", "dictionary"])
+class Interrupted(Exception):
+    """A replay is left in the middle."""
+
+
+@pytest.mark.parametrize("change", ["partition", "dictionary", "interruption"])
 def test_what_changes_during_a_replay_is_in_the_new_generation(service: Service, change: str) -> None:
     """After the verification, when nothing would show any more what is missing."""
     traffic = Traffic(19, NOW, service.edge, service.functions)
@@ -317,6 +321,9 @@ def test_what_changes_during_a_replay_is_in_the_new_generation(service: Service,
         if change == "partition":
             service.kafka.add_partitions(service.edge, 5)
             produce(later, 4)
+        elif change == "interruption":
+            produce(later, 0)
+            raise Interrupted
         else:
             produce(later[:600], 0)
             wait_for("a dictionary", lambda: service.ask_store("SELECT * FROM dictionaries"))
@@ -327,15 +334,19 @@ def test_what_changes_during_a_replay_is_in_the_new_generation(service: Service,
     steps: list[str] = []
 
     def step(name: str, _: int) -> None:
-        if steps[-1:] == ["verifying"]:
-            meanwhile()
         steps.append(name)
+        if steps[-2:-1] == ["verifying"]:
+            meanwhile()
 
     async def replay(wish: Wish) -> None:
         async with LogReader(service.settings) as reader:
             replay = Replay(service.settings, system_clock, await prepare_topics(service.settings))
             await replay.begin(wish, reader)
-            assert (await replay.run(reader, Watcher(step, lambda _: None), False)).same
+            try:
+                assert (await replay.run(reader, Watcher(step, lambda _: None), False)).same
+            except Interrupted:
+                assert (await replay.run(reader, Watcher(step, lambda _: None), False)).same
+                assert steps.count("verifying") == 1
 
     before = content(store_path(service.settings.data, 1))
     with sole_replay(service.settings.data):
@@ -361,7 +372,6 @@ def test_a_replay_of_a_topic_that_is_shorter_than_what_was_applied_is_refused(se
 def test_a_log_that_is_cut_under_a_replay_ends_it(service: Service) -> None:
     service.start("worker")
     apply_old_and_new(service, Traffic(21, NOW, service.edge, service.functions))
-    tp = TopicPartition(service.edge, 0)
 
     async def read() -> None:
         async with LogReader(service.settings) as reader:
@@ -370,7 +380,7 @@ def test_a_log_that_is_cut_under_a_replay_ends_it(service: Service) -> None:
             await asyncio.to_thread(cut_log, service, 50)
             await replay.run(reader, Watcher(lambda *_: None, lambda _: None), False)
 
-    with pytest.raises(LogError, match=f"no longer has what was to be read.*{tp.topic}"):
+    with pytest.raises(LogError, match="no longer has what was to be read"):
         asyncio.run(read())
     assert freshet(service, "replay", "--discard").returncode == 0
 
