@@ -21,7 +21,7 @@ WHOLE_MESSAGE = -1  # the index of what concerns a message as a whole
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
 _STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)  # one without an end reaches to the text's
 _STRING_OR_BRACKET = re.compile(_STRING.pattern + rb"|[\[\]{}]", re.DOTALL)
@@ -86,7 +86,8 @@ def too_deep(element: bytes, most: int = DEEPEST) -> bool:
     """Whether an element nests deeper than so many levels, itself the first."""
     if element.count(b"{") + element.count(b"[") <= most:
         return False
-    brackets = _STRING.sub(b"", element).translate(None, _NOT_BRACKETS)
+    marks = element.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
+    brackets = b"".join(marks.split(b'"')[::2])  # what stands outside of strings
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
