@@ -71,7 +71,7 @@ def pair_surrogates(value: bytes) -> bytes:
     Half a surrogate pair is allowed by JSON's grammar but stands for no character, and would make an answer that
     holds it unreadable for strict clients.
     """
-    if b"\\ud" not in value and b"\\uD" not in value:
+    if b"\\" not in value or (b"\\ud" not in value and b"\\uD" not in value):
         return value
 
     def pair(match: re.Match[bytes]) -> bytes:
@@ -86,8 +86,10 @@ def too_deep(element: bytes, most: int = DEEPEST) -> bool:
     """Whether an element nests deeper than so many levels, itself the first."""
     if element.count(b"{") + element.count(b"[") <= most:
         return False
-    marks = element.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
-    brackets = b"".join(marks.split(b'"')[::2])  # what stands outside of strings
+    if b"\\" in element:
+        element = element.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = element.translate(None, _NOT_MARKS).replace(b'""', b"")  # strings that hold no bracket
+    brackets = b"".join(marks.split(b'"')[::2])  # what stands outside of the others
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
