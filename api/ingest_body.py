@@ -14,7 +14,7 @@ LARGEST_BODY: Final = 12_000_000
 """Bytes of a body, as sent and unpacked (contract section 2)."""
 _MOST_HELD = 6 * LARGEST_BODY  # bytes of all bodies in one process that are not answered yet
 _MOST_DRAINED = 4 * LARGEST_BODY  # of a body too large, so that its sender is there to read why
-_PIECE = 1 << 18  # bytes unpacked before other requests have their turn
+_PIECE = 1 << 18  # bytes read or unpacked before other requests have their turn
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -74,7 +74,7 @@ class Body:
         expected, received = self._request.content_length, 0
         if expected is not None and expected > LARGEST_BODY:
             await self._refuse()
-        async for piece in self._request.stream:
+        while piece := await self._request.stream.read(_PIECE):
             received += len(piece)
             yield piece
         if expected is not None and received != expected:
