@@ -97,12 +97,8 @@ class Body:
             raise falcon.HTTPBadRequest(description=f"the body is no gzip: {error}") from error
 
     async def _refuse(self) -> None:
-        """Raises HTTPContentTooLarge, once the body's rest has been let pass: who still sends would not see it.
-
-        Who waits for a word before sending (Expect) is told at once.
-        """
-        if self._request.get_header("Expect") is None:
-            left = _MOST_DRAINED
-            while left > 0 and (piece := await self._request.stream.read(_PIECE)):
-                left -= len(piece)
+        """Raises HTTPContentTooLarge, once the rest has been let pass: who still sends would not see the answer."""
+        left = _MOST_DRAINED
+        while left > 0 and (piece := await self._request.stream.read(_PIECE)):
+            left -= len(piece)
         raise falcon.HTTPContentTooLarge(description=f"a body may have {LARGEST_BODY:,} bytes, unpacked too")

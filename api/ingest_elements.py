@@ -6,6 +6,7 @@ What would become a reject behind the log is refused here, while whoever sent it
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +21,7 @@ _SOURCE = Source("", "", 0)
 _NULL = msgspec.Raw(b"null")
 _EXPLANATIONS: Final = {
     "not_json": "it is not JSON",
+    "not_utf8": "it is not UTF-8",
     "not_object": "it is not a JSON object",
     "too_deep": "it nests deeper than 64 levels",
     "too_large": "it is larger than the Kafka topic takes",
@@ -113,14 +115,12 @@ class Judge:
         if isinstance(part, Reject):
             return Refusal(part.index, part.reason)
         value = part.data
-        try:
+        with suppress(msgspec.DecodeError, RecursionError):  # of which the decoder says what is wrong
             shape = _shape(value)
-        except (msgspec.DecodeError, RecursionError):
-            shape = _Shape()  # the decoder says what is wrong
-        if not _is_id(bytes(shape.id)):
-            value = with_id(value)
-        if any(bytes(several).startswith(b"[") for several in (shape.batch, shape.resource_logs)):
-            value = b"[" + value + b"]"  # else it would be read as a message of several elements
+            if not _is_id(bytes(shape.id)):
+                value = with_id(value)
+            if any(bytes(several).startswith(b"[") for several in (shape.batch, shape.resource_logs)):
+                value = b"[" + value + b"]"  # else it would be read as a message of several elements
         decoded = self._decode(_SOURCE, (_Record(0, self._now, value),))
         if decoded.rejects:
             return Refusal(part.index, decoded.rejects[0].reject.reason)

@@ -115,6 +115,7 @@ def _post_until_refused(door: Door) -> dict[str, int]:
 
 def test_a_broker_killed_under_load_loses_nothing_that_was_acknowledged(door: Door) -> None:
     door.service.start("worker")
+    wait_for("the worker", door.service.applied)
     answers: dict[str, int] = {}
     stop = time.monotonic() + 30
 
