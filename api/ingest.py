@@ -19,7 +19,7 @@ from schema.settings import Settings
 
 PATHS = ("/api/logs", "/logs", "/api/events")
 _LOGGED = b'{"message":"Logged!"}'
-_SLICE = 100  # elements judged before other requests have their turn
+_SLICE = 50  # elements that are looked at in one go, a millisecond of work
 _MOST_ERRORS = 1000  # told in an answer
 
 
@@ -31,6 +31,7 @@ class IngestResource:
     def __init__(self, settings: Settings) -> None:
         self._producer = IngestProducer(settings)
         self._room = Room()
+        self._turn = asyncio.Lock()  # one slice between two looks at what else there is to do, queries first of all
         edge: tuple[str, Decode] = (settings.topic_edge, decode_edge)
         functions: tuple[str, Decode] = (settings.topic_functions, decode_functions)
         self._topics = {
@@ -44,16 +45,17 @@ class IngestResource:
         caller: Caller = request.context.caller
         try:
             with Body(request, self._room) as body:
-                parts = await _split(await body.read())
+                parts = await self._split(await body.read())
                 session = await self._producer.session()
                 now = time.time_ns() // 1_000_000
                 judge = Judge(decode, caller.projects, session.limits[topic], now)
                 messages: list[Message] = []
                 refusals: list[Refusal] = []
                 for start in range(0, len(parts), _SLICE):
-                    for judged in judge.judge(parts[start : start + _SLICE]):
-                        messages.append(judged) if isinstance(judged, Message) else refusals.append(judged)
-                    await asyncio.sleep(0)
+                    async with self._turn:
+                        for judged in judge.judge(parts[start : start + _SLICE]):
+                            messages.append(judged) if isinstance(judged, Message) else refusals.append(judged)
+                        await asyncio.sleep(0)
                 await self._producer.send(session, topic, messages, now)
         except NotTaken as error:
             response.set_header("Retry-After", str(RETRY_SECONDS))
@@ -74,6 +76,26 @@ class IngestResource:
         """Called by the server when it stops."""
         await self._producer.close()
 
+    async def _split(self, body: bytes) -> list[Element | Reject]:
+        """The body's elements. Raises HTTPBadRequest, HTTPContentTooLarge where it is not made of elements at all."""
+        message = trim(body)
+        if not message:
+            raise falcon.HTTPBadRequest(description="the body is empty")
+        if not is_utf8(message):
+            raise falcon.HTTPBadRequest(description="the body is not UTF-8")
+        found, parts = split(pair_surrogates(message)), []
+        async with self._turn:
+            while piece := list(islice(found, 10 * _SLICE)):
+                parts += piece
+                await asyncio.sleep(0)
+        if len(parts) == 1 and isinstance(parts[0], Reject) and parts[0].index == WHOLE_MESSAGE:
+            if parts[0].reason == "too_large":
+                raise falcon.HTTPContentTooLarge(description="a body may hold 100,000 events")
+            raise falcon.HTTPBadRequest(
+                description=f"the body is neither a JSON object, nor an array or lines of them ({parts[0].reason})"
+            )
+        return parts
+
     def _source(self, request: Request) -> str:
         given = [name for word in ("source_name", "source") for name in request.get_param_as_list(word) or ()]
         names = sorted(self._topics)
@@ -83,26 +105,6 @@ class IngestResource:
         if given[0] not in self._topics:
             raise ParameterError("source_name", given[0], f"no source of logs here: {', '.join(names)}", names)
         return given[0]
-
-
-async def _split(body: bytes) -> list[Element | Reject]:
-    """The body's elements. Raises HTTPBadRequest, HTTPContentTooLarge where it is not made of elements at all."""
-    message = trim(body)
-    if not message:
-        raise falcon.HTTPBadRequest(description="the body is empty")
-    if not is_utf8(message):
-        raise falcon.HTTPBadRequest(description="the body is not UTF-8")
-    found, parts = split(pair_surrogates(message)), []
-    while piece := list(islice(found, _SLICE)):
-        parts += piece
-        await asyncio.sleep(0)
-    if len(parts) == 1 and isinstance(parts[0], Reject) and parts[0].index == WHOLE_MESSAGE:
-        if parts[0].reason == "too_large":
-            raise falcon.HTTPContentTooLarge(description="a body may hold 100,000 events")
-        raise falcon.HTTPBadRequest(
-            description=f"the body is neither a JSON object, nor an array or lines of them ({parts[0].reason})"
-        )
-    return parts
 
 
 def _fail(response: Response, code: int, message: str, refusals: list[Refusal] | None = None) -> None:

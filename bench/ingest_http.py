@@ -25,6 +25,7 @@ SECONDS = float(os.environ.get("SECONDS", "10"))
 EVENTS, BATCH, CONNECTIONS, PARTITIONS = 20_000, 100, 8, 4
 QUERY = "/api/endpoints/usage.api-counts?interval=hourly&project="
 QUERY_EVERY = 0.02  # seconds
+STEADY = 20_000  # events a second
 
 
 def bodies() -> list[bytes]:
@@ -34,12 +35,19 @@ def bodies() -> list[bytes]:
     return [b'{"batch":[%b]}' % b",".join(events[at : at + BATCH]) for at in range(0, EVENTS, BATCH)]
 
 
-async def load(session: aiohttp.ClientSession, requests: list[bytes], until: float) -> int:
-    """How many events `CONNECTIONS` producers get logged until then, each waiting for its answer."""
+async def load(session: aiohttp.ClientSession, requests: list[bytes], until: float, rate: float = 0.0) -> int:
+    """How many events `CONNECTIONS` producers get logged until then, each waiting for its answer.
+
+    All together send `rate` events a second at most; without one as many as they can.
+    """
+    began = time.perf_counter()
 
     async def produce(number: int) -> int:
-        logged = 0
+        slot, logged = number, 0
         while time.perf_counter() < until:
+            if rate:
+                due = began + (logged * CONNECTIONS + slot * BATCH) / rate
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
             number = (number + CONNECTIONS) % len(requests)
             async with session.post("/api/logs?source_name=cloudflare.logs.prod", data=requests[number]) as answer:
                 if answer.status != 200:
@@ -69,7 +77,10 @@ def percentiles(taken: list[float]) -> str:
 
 
 async def measure(settings: Settings, key: str, api: int) -> None:
-    """Queries alone, ingest alone, both. `api` is the process id of the API's master."""
+    """Queries alone, ingest alone, both at a steady rate, both as fast as it goes.
+
+    `api` is the process id of the API's master.
+    """
     requests = bodies()
     base = f"http://{settings.listen}"
     async with aiohttp.ClientSession(base, headers={"X-API-KEY": key}) as session:
@@ -78,11 +89,15 @@ async def measure(settings: Settings, key: str, api: int) -> None:
         before = cpu_seconds(api)
         logged = await load(session, requests, time.perf_counter() + SECONDS)
         used = cpu_seconds(api) - before
-        until = time.perf_counter() + SECONDS
-        beside, during = await asyncio.gather(load(session, requests, until), ask(session, until))
-    print(f"ingest alone {logged / SECONDS:,.0f} events/s, beside queries {beside / SECONDS:,.0f} events/s")
+        beside = []
+        for rate in (STEADY, 0):
+            until = time.perf_counter() + SECONDS
+            beside.append(await asyncio.gather(load(session, requests, until, rate), ask(session, until)))
+    print(f"ingest alone {logged / SECONDS:,.0f} events/s")
     print(f"the API used {used / SECONDS:.2f} of a core alone: {used / logged * 1e6:.1f} µs an event")
-    print(f"queries alone {percentiles(alone)}; beside ingest {percentiles(during)}")
+    print(f"queries alone {percentiles(alone)}")
+    for count, during in beside:
+        print(f"queries beside ingest of {count / SECONDS:,.0f} events/s {percentiles(during)}")
 
 
 def cpu_seconds(pid: int) -> float:

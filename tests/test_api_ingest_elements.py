@@ -70,7 +70,9 @@ def test_many_at_once_are_judged_as_each_alone() -> None:
     kinds += [{"project": "p", "batch": [{"project": "p"}], "id": "2"}, {"project": "p", "timestamp": True}]
     for first in kinds:
         for second in kinds:
-            parts = [Element(number, msgspec.json.encode(one)) for number, one in enumerate((first, second))]
+            parts: list[Element | Reject] = [
+                Element(number, msgspec.json.encode(one)) for number, one in enumerate((first, second))
+            ]
             together = judge.judge(parts)
             alone = [judge.judge([part])[0] for part in parts]
             for one, other in zip(together, alone, strict=True):
@@ -83,7 +85,7 @@ def test_many_at_once_are_judged_as_each_alone() -> None:
 
 def test_a_part_that_is_no_element_is_refused_for_its_reason() -> None:
     judge = Judge(decode_edge, None, PLENTY, NOW // 1000)
-    parts = [Element(0, b"{}"), Reject(1, "not_json", b"x"), Element(3, b'{"a":1,}')]
+    parts: list[Element | Reject] = [Element(0, b"{}"), Reject(1, "not_json", b"x"), Element(3, b'{"a":1,}')]
     assert [getattr(one, "reason", "taken") for one in judge.judge(parts)] == ["taken", "not_json", "not_json"]
 
 
