@@ -1,38 +1,33 @@
-"""`python -m bench http-ingest`: events a second through one API process, and what queries take meanwhile."""
+"""`python -m bench http-ingest`: events a second through one API process, and what uncached queries take meanwhile."""
 
 import asyncio
-import os
-import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
-from contextlib import closing, suppress
 from pathlib import Path
-from urllib.request import urlopen
 
 import aiohttp
-import msgspec
 from kafka_broker import KafkaBroker
-from service import free_port
 
+from bench.answers import Api, api
+from bench.figures import Cell, Options, Result, Table, percentile
 from bench.load import edge_events
+from bench.usage import Meter, tree
 from ops.keys import add_key
-from schema.settings import Settings, to_environment
+from schema.settings import Settings
 from schema.tables import migrate
 
-SECONDS = float(os.environ.get("SECONDS", "10"))
 EVENTS, BATCH, CONNECTIONS, PARTITIONS = 20_000, 100, 8, 4
-QUERY = "/api/endpoints/usage.api-counts?interval=hourly&project="
-QUERY_EVERY = 0.02  # seconds
+SECONDS, SHORT_SECONDS = 8.0, 1.0
 STEADY = 20_000  # events a second
+QUERY = "/api/endpoints/functions.invocation-stats?interval=1hr&project=p"
+QUERY_EVERY = 0.02  # seconds
 
 
-def bodies() -> list[bytes]:
-    """Requests of 100 events each, 2.2 KB an event, 200 projects mixed."""
+def bodies(count: int) -> list[bytes]:
+    """Requests of 100 events each, about 2.5 KB an event, 200 projects mixed."""
     now = time.time_ns() // 1000
-    events = [value for _, value in edge_events(EVENTS, now - EVENTS * 100)]
-    return [b'{"batch":[%b]}' % b",".join(events[at : at + BATCH]) for at in range(0, EVENTS, BATCH)]
+    events = [value for _, value in edge_events(count, now - count * 100)]
+    return [b'{"batch":[%b]}' % b",".join(events[at : at + BATCH]) for at in range(0, count, BATCH)]
 
 
 async def load(session: aiohttp.ClientSession, requests: list[bytes], until: float, rate: float = 0.0) -> int:
@@ -63,75 +58,59 @@ async def ask(session: aiohttp.ClientSession, until: float) -> list[float]:
     taken = []
     while time.perf_counter() < until:
         start = time.perf_counter()
-        async with session.get(QUERY + "abc") as answer:
+        async with session.get(QUERY, headers={"Cache-Control": "no-cache"}) as answer:
             await answer.read()
             answer.raise_for_status()
         taken.append((time.perf_counter() - start) * 1000)
         await asyncio.sleep(QUERY_EVERY)
-    return sorted(taken)
+    return taken
 
 
-def percentiles(taken: list[float]) -> str:
-    """p50 and p99 as text."""
-    return f"p50 {taken[len(taken) // 2]:.1f} ms, p99 {taken[len(taken) * 99 // 100]:.1f} ms"
-
-
-async def measure(settings: Settings, key: str, api: int) -> None:
-    """Queries alone, ingest alone, both at a steady rate, both as fast as it goes.
-
-    `api` is the process id of the API's master.
-    """
-    requests = bodies()
-    base = f"http://{settings.listen}"
-    async with aiohttp.ClientSession(base, headers={"X-API-KEY": key}) as session:
-        await load(session, requests, time.perf_counter() + 1)
-        alone = await ask(session, time.perf_counter() + SECONDS)
-        before = cpu_seconds(api)
-        logged = await load(session, requests, time.perf_counter() + SECONDS)
-        used = cpu_seconds(api) - before
-        beside = []
-        for rate in (STEADY, 0):
-            until = time.perf_counter() + SECONDS
-            beside.append(await asyncio.gather(load(session, requests, until, rate), ask(session, until)))
-    print(f"ingest alone {logged / SECONDS:,.0f} events/s")
-    print(f"the API used {used / SECONDS:.2f} of a core alone: {used / logged * 1e6:.1f} µs an event")
-    print(f"queries alone {percentiles(alone)}")
-    for count, during in beside:
-        print(f"queries beside ingest of {count / SECONDS:,.0f} events/s {percentiles(during)}")
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time that a process's children have used so far."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    fields = [Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split() for child in children]
-    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
-
-
-def main() -> None:
-    """One API process, a Kafka, no worker: the log is what is measured."""
-    with tempfile.TemporaryDirectory() as name, KafkaBroker(Path(name) / "kafka") as kafka:
-        settings = Settings(
-            broker=f"kafka://{kafka.bootstrap}", data=Path(name) / "data", listen=f"127.0.0.1:{free_port()}"
-        )
-        for topic in (settings.topic_edge, settings.topic_functions):
-            kafka.create_topic(topic, PARTITIONS)
-        migrate(settings.data)
-        key = add_key(settings.data, "bench")
-        with closing(sqlite3.connect(settings.data / "control.db")) as db, db:
-            db.execute("UPDATE keys SET allow = ?", (msgspec.json.encode(["query", "ingest"]).decode(),))
-        with open(Path(name) / "api.log", "wb") as log:
-            api = subprocess.Popen(
-                [sys.executable, "-m", "ops", "api"],
-                env={**os.environ, **to_environment(settings)},
-                stdout=log,
-                stderr=log,
+async def measure(running: Api, key: str, requests: list[bytes], seconds: float) -> list[list[Cell]]:
+    """Queries alone, ingest alone, both at a steady rate, both as fast as it goes."""
+    rows: list[list[Cell]] = []
+    async with aiohttp.ClientSession(f"http://{running.settings.listen}", headers={"X-API-KEY": key}) as session:
+        await load(session, requests, time.perf_counter() + 1)  # the producer's start
+        for name, ingesting, asking, rate in (
+            ("queries alone", False, True, 0.0),
+            ("ingest alone", True, False, 0.0),
+            (f"queries beside ingest of {STEADY:,} events/s", True, True, STEADY),
+            ("queries beside as much ingest as it takes", True, True, 0.0),
+        ):
+            meter = Meter(api=tree(running.process.pid))
+            until = time.perf_counter() + seconds
+            logged, taken = await asyncio.gather(
+                load(session, requests, until, rate) if ingesting else asyncio.sleep(0, 0),
+                ask(session, until) if asking else asyncio.sleep(0, []),
             )
-        try:
-            while True:
-                with suppress(OSError), urlopen(f"http://{settings.listen}/health", timeout=1):
-                    break
-                time.sleep(0.1)
-            asyncio.run(measure(settings, key, api.pid))
-        finally:
-            api.terminate()
-            api.wait()
+            passed, used = meter.read()
+            rows.append(
+                [
+                    name,
+                    logged / passed if ingesting else None,
+                    used["api"] / logged * 1e6 if logged and not asking else None,
+                    *(percentile(taken, percent) if asking else None for percent in (50, 99)),
+                ]
+            )
+    return rows
+
+
+def run(options: Options) -> Result:
+    """One API process and a Kafka, without a worker: its part is the benchmark `ingest`."""
+    topics = Settings()
+    with tempfile.TemporaryDirectory() as name, KafkaBroker(Path(name) / "kafka") as kafka:
+        for topic in (topics.topic_edge, topics.topic_functions):
+            kafka.create_topic(topic, PARTITIONS)
+        data = Path(name) / "data"
+        migrate(data)
+        key = add_key(data, "producer", allow=("query", "ingest"))
+        requests = bodies(max(BATCH, options.events or EVENTS))
+        with api(data, broker=f"kafka://{kafka.bootstrap}") as running:
+            rows = asyncio.run(measure(running, key, requests, SHORT_SECONDS if options.short else SECONDS))
+    table = Table(
+        f"HTTP ingest: one process, {CONNECTIONS} connections, batches of {BATCH}, acknowledged by Kafka",
+        ["", "events/s", "CPU µs/event", "query p50 ms", "query p99 ms"],
+        rows,
+        "The load, Kafka and the API share the machine; the query is not cached and finds an empty store.",
+    )
+    return Result("http-ingest", [table])

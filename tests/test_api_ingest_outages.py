@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kafka_broker import KafkaBroker
 from service import Service, wait_for
-from test_api_ingest import LOGGED, Door, allow_keys, event
+from test_api_ingest import LOGGED, Door, allow_ingest, event
 
 from schema.tables import migrate
 
@@ -27,7 +27,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
         for topic in ("edge", "functions"):
             kafka.create_topic(topic, 2, {"retention.ms": "-1"})
         with Service(tmp_path, kafka, "edge", "functions") as service:
-            allow_keys(service, "test", ["query", "ingest"])
+            allow_ingest(service)
             service.start_api()
             yield Door(service, kafka)
 
@@ -44,7 +44,7 @@ def until_logged(door: Door, body: Any) -> None:
 def test_without_a_broker_queries_are_answered_and_ingest_is_a_429(tmp_path: Path) -> None:
     kafka = KafkaBroker(tmp_path / "kafka")
     with Service(tmp_path, kafka, "edge", "functions") as service:
-        allow_keys(service, "test", ["query", "ingest"])
+        allow_ingest(service)
         migrate(service.settings.data)
         service.start_api()
         door = Door(service, kafka)
@@ -67,7 +67,7 @@ def test_without_a_broker_queries_are_answered_and_ingest_is_a_429(tmp_path: Pat
 
 def test_the_embedded_broker_without_freshet_up_is_a_429_that_says_so(tmp_path: Path) -> None:
     with Service(tmp_path, KafkaBroker(tmp_path / "kafka"), "edge", "functions") as service:
-        allow_keys(service, "test", ["ingest"])
+        allow_ingest(service)
         service.start("api", broker="embedded", listen=service.settings.listen)
         wait_for("the API", service._answers)
         status, answer = Door(service, service.kafka).post(b"{}")
