@@ -11,6 +11,8 @@ from api.cache import Cache
 from api.cors import cors
 from api.endpoints import EndpointsResource, load_endpoints
 from api.errors import Application, install_errors
+from api.ingest import PATHS as INGEST_PATHS
+from api.ingest import IngestResource
 from api.key_uses import KeyUses
 from api.metrics import Metrics
 from api.openapi import OpenApiResource
@@ -61,12 +63,17 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     uses = KeyUses(settings.data)
     gate = Gate(control, clock, uses, Rates(settings.rate_limit))
     resource = QueryResource(queries, cache, clock)
-    app: Application = App(middleware=[Lifespan(answers, warmer), uses, Noted(), gate, *cors(settings.cors_origins)])
+    ingest = IngestResource(settings)
+    app: Application = App(
+        middleware=[Lifespan(answers, warmer), ingest, uses, Noted(), gate, *cors(settings.cors_origins)]
+    )
     install_errors(app)
     for path in PATHS:
         app.add_route(path, resource)
     app.add_route("/api/endpoints", EndpointsResource(queries))
     app.add_route("/openapi.json", OpenApiResource(queries, control, clock))
+    for path in INGEST_PATHS:
+        app.add_route(path, ingest)
     app.add_route("/health", Health())
     app.add_route("/metrics", Metrics(settings.data, clock))
     app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names

@@ -17,6 +17,7 @@ BENCHMARKS = {
     for name, module in {
         "profile": "stages",
         "ingest": "ingest",
+        "http-ingest": "ingest_http",
         "freshness": "freshness",
         "query": "query",
         "http": "serving",

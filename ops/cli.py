@@ -219,6 +219,21 @@ def backup(folder: Path) -> None:
         click.echo(copy)
 
 
+@main.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--functions", is_flag=True, help="The files hold function invocations (default: edge requests).")
+@click.option("--again", is_flag=True, help="Import from the start, even what has been imported already.")
+@_command
+def import_(files: tuple[Path, ...], functions: bool, again: bool) -> None:
+    """Import FILES, lines of JSON, plain or packed by gzip or zstd, into a topic.
+
+    Stopped, it goes on where it stopped when run again. The exit code is 3 where lines had to be left out.
+    """
+    from ops.import_files import run_import
+
+    sys.exit(run_import(load_settings(), files, functions, again))
+
+
 @main.command("accept-recreated")
 @click.argument("topic")
 @_command

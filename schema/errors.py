@@ -8,6 +8,8 @@ FreshetError
 │   ├── StoreTooNew      a newer Freshet made it
 │   └── StoreRetired     a newer generation has taken its place
 ├── LogError             the log is not the one that the store has read
+├── NotTaken             Kafka is away or slow: events were not taken, and none was sent
+├── Unacknowledged       Kafka did not say whether it has the events
 └── QueryError           a query that can't be answered
     ├── ParameterError   because of one parameter
     ├── QueryTimeout     because it took longer than allowed
@@ -49,6 +51,14 @@ class StoreRetired(StoreError):
 
 class LogError(FreshetError):
     """The log is not the one that the store has read: a topic was deleted and created anew, or cut short."""
+
+
+class NotTaken(FreshetError):
+    """Kafka is away or slow, or too much is on its way to it: nothing was sent, so trying again doubles nothing."""
+
+
+class Unacknowledged(FreshetError):
+    """Events were sent, but Kafka has not said that it has them: some or all may be in the log, now or later."""
 
 
 class QueryError(FreshetError):

@@ -21,10 +21,12 @@ WHOLE_MESSAGE = -1  # the index of what concerns a message as a whole
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
 _STEP = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)  # one without an end reaches to the text's
 _STRING_OR_BRACKET = re.compile(_STRING.pattern + rb"|[\[\]{}]", re.DOTALL)
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD]")
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|(u[dD][c-fC-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
@@ -71,7 +73,7 @@ def pair_surrogates(value: bytes) -> bytes:
     Half a surrogate pair is allowed by JSON's grammar but stands for no character, and would make an answer that
     holds it unreadable for strict clients.
     """
-    if b"\\ud" not in value and b"\\uD" not in value:
+    if _SURROGATE.search(value) is None:
         return value
 
     def pair(match: re.Match[bytes]) -> bytes:
@@ -86,7 +88,8 @@ def too_deep(element: bytes, most: int = DEEPEST) -> bool:
     """Whether an element nests deeper than so many levels, itself the first."""
     if element.count(b"{") + element.count(b"[") <= most:
         return False
-    brackets = _STRING.sub(b"", element).translate(None, _NOT_BRACKETS)
+    marks = _ESCAPED.sub(b"", element).translate(None, _NOT_MARKS).replace(b'""', b"")  # strings that hold no bracket
+    brackets = b"".join(marks.split(b'"')[::2])  # what stands outside of the others
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 

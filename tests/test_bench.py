@@ -45,6 +45,15 @@ def test_ingest_measures_one_worker_two_and_invocations(tmp_path: Path) -> None:
     ElementTree.parse(tmp_path / "performance" / "ingest.svg")
 
 
+def test_http_ingest_measures_events_and_the_queries_beside_them(tmp_path: Path) -> None:
+    (table,) = run_bench(tmp_path, "http-ingest", 400).tables
+    assert [[cell is not None for cell in row] for row in table.rows] == [
+        [True, False, False, True, True],
+        [True, True, True, False, False],
+        *[[True, True, False, True, True]] * 2,
+    ]
+
+
 def test_query_asks_every_case_and_pattern(tmp_path: Path) -> None:
     cases, patterns = run_bench(tmp_path, "query", 600).tables
     assert len(cases.rows) == len(CASES)
@@ -110,6 +119,18 @@ def test_the_page_has_a_place_for_every_benchmark_and_its_results_can_be_read() 
     page = PAGE.read_text()
     for file in (PAGE.parent / "performance").glob("*.json"):
         assert msgspec.json.decode(file.read_bytes(), type=list[Result])
-    for subject in ("profile", "ingest", "freshness", "query", "http", "disk", "memory", "patterns", "replay"):
+    subjects = (
+        "profile",
+        "ingest",
+        "http-ingest",
+        "freshness",
+        "query",
+        "http",
+        "disk",
+        "memory",
+        "patterns",
+        "replay",
+    )
+    for subject in [*subjects, "replay"]:
         assert f"<!-- {subject} -->" in page
         assert f"<!-- /{subject} -->" in page

@@ -174,3 +174,23 @@ def test_pairing_changes_nothing_but_halves(text: str) -> None:
     assert read == "".join(
         "\ufffd" if 0xD800 <= ord(letter) < 0xE000 else letter for letter in json.loads(json.dumps(text))
     )
+
+
+def deepest(value: Any) -> int:
+    """How many levels a JSON value nests."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return 1 + max(map(deepest, value), default=0) if isinstance(value, list) else 0
+
+
+MARKS = st.text(st.sampled_from('[]{}"\\,x\n'), max_size=8)
+MARKED = st.recursive(
+    MARKS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(MARKS, inner, max_size=3), max_leaves=30
+)
+
+
+@given(MARKED, st.sampled_from([None, 1]))
+def test_brackets_and_quotes_in_strings_are_no_levels(value: Any, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent).encode()
+    for most in range(6):
+        assert too_deep(text, most) == (deepest(value) > most)
