@@ -20,7 +20,8 @@ class Malformed(NamedTuple):
 def records(document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
     """The log records of `{"resourceLogs": […]}` in document order, each as the fields of one event.
 
-    `document` is the parsed message, its fractional numbers as text. A part without OTLP's shape stands in its place.
+    `document` is the parsed message, its fractional numbers as `msgspec.Raw`. A part without OTLP's shape stands in
+    its place.
     """
     for group in document["resourceLogs"]:
         for scope in _parts(group, "scopeLogs"):

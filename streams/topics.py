@@ -5,6 +5,7 @@ import logging
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from schema.connection import connection
 from schema.errors import LogError
 from schema.settings import Settings
 
@@ -17,7 +18,7 @@ async def prepare_topics(settings: Settings) -> str:
 
     Raises LogError where no broker answers, or a topic is missing and may not be created.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap)
+    admin = AIOKafkaAdminClient(**connection(settings))
     try:
         await admin.start()
     except KafkaError as error:

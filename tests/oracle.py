@@ -164,12 +164,14 @@ def _next(text: str, at: int) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A parsed value with its numbers as `json.loads` gives them."""
+    """A parsed value with its numbers as `json.loads` gives them, and each lone surrogate as U+FFFD."""
     if isinstance(value, Number):
         return float(value.text) if set(value.text) & set(".eE") else int(value.text)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return {_text(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _text(value) if isinstance(value, str) else value
 
 
 def _element(index: int, raw: str) -> Element:
