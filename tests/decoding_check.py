@@ -24,7 +24,8 @@ RECORD_TIMES = (NOW_MS, 0, -1, 4_133_980_799_999)
 REPEATS = (1, 1, 1, 1, 1, 1, 70, 500)
 SECONDS, SECONDS_A_BYTE = 0.5, 5e-6
 """CPU time a message may take; a usual one takes 10 ns a byte."""
-_LONG_NUMBER = re.compile(rb"[0-9]{400}")  # the oracle's numbers are Python's, which end at some length
+_BEYOND = re.compile(rb"[0-9]{300}|[eE][+-]?0*[0-9]{3}")
+"""Numbers past the bounds of docs/decisions/0001-readings.md, which the oracle, that knows none, reads otherwise."""
 
 
 class Input(NamedTuple):
@@ -73,7 +74,7 @@ def check(given: Input) -> None:
     assert sum(len(reject.data) for _, reject in decoded.rejects) <= 2 * len(given.value) + 64
     for row in rows:
         json.dumps([row.id, row.event_message, row.metadata], ensure_ascii=False).encode()
-    if _LONG_NUMBER.search(given.value):
+    if _BEYOND.search(given.value):
         return
     oracle = Oracle(SOURCE_LOG, "edge", "functions")
     oracle.feed([Record(given.topic, PARTITION, OFFSET, given.record_ms, given.value)])
