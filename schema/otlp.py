@@ -50,7 +50,7 @@ def _event(group: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     if "timestamp" not in event:
         for name in ("timeUnixNano", "observedTimeUnixNano"):
             time = record.get(name)
-            if time not in (None, "0", 0):
+            if not (time is None or time == "0" or (time == 0 and time is not False)):
                 event["timestamp"] = time
                 break
     return event
