@@ -11,12 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from events import Traffic
 from kafka_broker import KafkaBroker
 from service import Service, free_port
@@ -204,8 +200,9 @@ def test_a_login_that_is_half_given_or_would_not_be_made_is_refused(tmp_path: Pa
 
 @pytest.mark.parametrize("setting", ["broker_ca_file", "broker_password_file"])
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, setting: str) -> None:
-    settings = Settings(
-        broker="kafka://b:1", broker_security="SASL_SSL", broker_user="u", **{setting: str(tmp_path / "absent")}
+    settings = replace(
+        Settings(broker="kafka://b:1", broker_security="SASL_SSL", broker_user="u"),
+        **{setting: str(tmp_path / "absent")},
     )
     with pytest.raises(SettingsError, match=f"FRESHET_{setting.upper()} is .*absent"):
         connection(settings)
