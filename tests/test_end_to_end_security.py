@@ -200,9 +200,10 @@ def test_a_login_that_is_half_given_or_would_not_be_made_is_refused(tmp_path: Pa
 
 @pytest.mark.parametrize("setting", ["broker_ca_file", "broker_password_file"])
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, setting: str) -> None:
+    given: dict[str, Any] = {setting: str(tmp_path / "absent")}
     settings = replace(
         Settings(broker="kafka://b:1", broker_security="SASL_SSL", broker_user="u"),
-        **{setting: str(tmp_path / "absent")},
+        **given,
     )
     with pytest.raises(SettingsError, match=f"FRESHET_{setting.upper()} is .*absent"):
         connection(settings)
