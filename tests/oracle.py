@@ -240,7 +240,7 @@ def _otlp_event(group: Any, record: Any) -> dict[str, Any]:
     elif body is not None:
         event["event_message"] = _any_value(body)
     for name in ("timeUnixNano", "observedTimeUnixNano"):
-        if "timestamp" not in event and record.get(name) not in (None, "0", Number("0")):
+        if "timestamp" not in event and record.get(name) not in (None, "0", Number("0"), Number("-0")):
             event["timestamp"] = record[name]
     return event
 

@@ -130,7 +130,7 @@ def test_a_worker_creates_topics_and_reads_them(
     worker = service.start("worker", **secured.settings(security, broker_mechanism=mechanism))
     service.wait_for_log(worker, "reading on from")
     messages = Traffic(3, NOW, service.edge, service.functions).messages(200)
-    secured.kafka.produce([(m.topic, None, m.key, m.value, m.timestamp_ms) for m in messages])
+    secured.kafka.produce([(m.topic, None, m.key, m.value, None) for m in messages])  # else retention takes them
     service.wait_until_applied()
     assert sum(count for (count,) in service.ask_store("SELECT count FROM entry_blocks")) > 50
     assert service.stop(worker) == 0
@@ -147,7 +147,7 @@ def test_status_replay_and_verify_log_in_with_a_password_from_a_file(
     worker = service.start("worker", **login)
     service.wait_for_log(worker, "reading on from")
     messages = Traffic(4, NOW, service.edge, service.functions).messages(200)
-    secured.kafka.produce([(m.topic, None, m.key, m.value, m.timestamp_ms) for m in messages])
+    secured.kafka.produce([(m.topic, None, m.key, m.value, None) for m in messages])  # else retention takes them
     service.wait_until_applied()
     status = json.loads(freshet(settings, "status", "--json"))
     assert status["broker"] == settings.broker  # and not that it does not answer

@@ -43,8 +43,8 @@ def test_messages_changed_by_their_parts_are_seen_as_the_oracle_sees_them(number
 
 
 def extremes() -> Iterator[bytes]:
-    """Messages of about 2 MB, each the worst of its kind."""
-    size = 2_000_000
+    """Messages of about 1 MB, each the worst of its kind."""
+    size = 1_000_000
     event, otlp = (
         b'{"timestamp":1750000000,"metadata":{"x":%b}}',
         b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[%b]}]}]}',
