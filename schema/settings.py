@@ -214,7 +214,7 @@ def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("fr
             raise SettingsError(f"{file}: {error}") from error
         for name, value in document.items():
             if type(value) not in (str, int):
-                raise SettingsError(f"{name} in {file} is {str(value)!r}: it must be text or a whole number")
+                raise SettingsError(f"{name} in {file} must be text or a whole number")
             given[name] = (str(value), f"{name} in {file}")
     for variable, text in environ.items():
         if variable.startswith(PREFIX):

@@ -194,6 +194,10 @@ def test_a_login_that_is_half_given_or_would_not_be_made_is_refused(tmp_path: Pa
             load_settings(environment, nowhere)
         assert "hush" not in str(error.value)
     settings = load_settings(sasl | user | password, nowhere)
+    nowhere.write_text('broker_password = ["hush"]')
+    with pytest.raises(SettingsError, match=r"broker_password in .* must be text") as error:
+        load_settings(sasl | user, nowhere)
+    assert "hush" not in str(error.value)
     assert "hush" not in repr(settings)
     assert connection(settings)["sasl_plain_password"] == "hush"  # noqa: S105
 
