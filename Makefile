@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 .DELETE_ON_ERROR:
-.PHONY: setup run test lint bench chaos load fuzz-http docs lock clean
+.PHONY: setup run test lint bench chaos load fuzz fuzz-http docs lock clean
 
 setup: .venv/dev.stamp
 
@@ -37,12 +37,17 @@ load: .venv/dev.stamp
 fuzz-http: .venv/dev.stamp
 	PYTHONPATH=. .venv/bin/python tests/fuzz_http.py --requests 100000 --seed 1
 
+# A million inputs by coverage, each held against the oracle. What is found is kept in tests/finds.
+fuzz: .venv/fuzz.stamp
+	.venv/bin/python tests/fuzz.py --runs 1000000
+
 # Requirements are locked by hash, without index addresses.
 lock: .venv/dev.stamp
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra build --python-version 3.11 pyproject.toml -o requirements/run.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra dev --python-version 3.11 pyproject.toml -o requirements/dev.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra bench --override requirements/bench-override.txt \
 		-c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/bench.txt
+	uv pip compile -q --generate-hashes --no-emit-index-url --extra fuzz -c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/fuzz.txt
 
 clean:
 	rm -rf .venv .cache data build *.egg-info
@@ -67,4 +72,8 @@ clean:
 	@echo "Setting up the benchmarks' peers (once)"
 	@.venv/bin/python -m venv .venv/bench
 	@.venv/bench/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/bench.txt
+	@touch $@
+
+.venv/fuzz.stamp: requirements/fuzz.txt .venv/dev.stamp
+	@$(PIP) --require-hashes -r requirements/fuzz.txt
 	@touch $@

@@ -10,6 +10,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from schema.connection import connection
 from schema.settings import Settings
 from streams.topics import no_broker
 
@@ -45,7 +46,7 @@ def run_demo(settings: Settings) -> None:
 
 
 async def _produce(settings: Settings) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=settings.bootstrap, linger_ms=20)
+    producer = AIOKafkaProducer(**connection(settings), linger_ms=20)
     try:
         await producer.start()
     except KafkaError as error:

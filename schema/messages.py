@@ -33,7 +33,7 @@ _ESCAPE = re.compile(
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
-_any: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=str).decode
+_any: Callable[[bytes], Any] = msgspec.json.Decoder(float_hook=msgspec.Raw).decode
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ from typing import Any
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?0*[0-9]{1,3})?")
 _LONGEST = 400  # characters; more are never meant, and would cost time
+_MOST_DIGITS = 101  # of an integer
 
 
 class Number(str):
@@ -31,11 +32,11 @@ def scaled_floor(number: Decimal, factor: int) -> int:
 
 
 def whole(value: Any) -> int | None:
-    """The value of an integer, however it is written (200, 200.0, "200"); None for anything else."""
+    """The value of an integer of at most 101 digits, however it is written (200, 200.0, "200"); None for others."""
     if type(value) is int:
-        return value
+        return value if abs(value) < 10**_MOST_DIGITS else None
     number = exact(value)
-    if number is None or not -20 < number.adjusted() < 20:
+    if number is None or number.adjusted() >= _MOST_DIGITS:
         return None
     numerator, denominator = number.as_integer_ratio()
     return numerator if denominator == 1 else None

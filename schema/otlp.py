@@ -20,7 +20,8 @@ class Malformed(NamedTuple):
 def records(document: dict[str, Any]) -> Iterator[dict[str, Any] | Malformed]:
     """The log records of `{"resourceLogs": […]}` in document order, each as the fields of one event.
 
-    `document` is the parsed message, its fractional numbers as text. A part without OTLP's shape stands in its place.
+    `document` is the parsed message, its fractional numbers as `msgspec.Raw`. A part without OTLP's shape stands in
+    its place.
     """
     for group in document["resourceLogs"]:
         for scope in _parts(group, "scopeLogs"):
@@ -49,7 +50,7 @@ def _event(group: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     if "timestamp" not in event:
         for name in ("timeUnixNano", "observedTimeUnixNano"):
             time = record.get(name)
-            if time not in (None, "0", 0):
+            if not (time is None or time == "0" or (time == 0 and time is not False)):
                 event["timestamp"] = time
                 break
     return event

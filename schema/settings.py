@@ -22,6 +22,8 @@ _DURATION = re.compile(r"([0-9]{1,6})(s|min|h|d)")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s*]+")
 PREFIX = "FRESHET_"
 EMBEDDED = "embedded"
+_SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def _path(text: str) -> Path:
@@ -72,6 +74,15 @@ def _broker(text: str) -> str:
     return text
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"it must be one of {', '.join(words)}")
+        return text
+
+    return parse
+
+
 def _store(text: str) -> str:
     if text != "sqlite":
         raise ValueError("the only store is sqlite")
@@ -112,8 +123,8 @@ def duration_text(micros: int) -> str:
     return f"{micros // _UNITS[unit]}{unit}"
 
 
-def _setting(default: Any, parse: Callable[[str], Any], text: str) -> Any:
-    return field(default=default, metadata={"parse": parse, "help": text})
+def _setting(default: Any, parse: Callable[[str], Any], text: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"parse": parse, "help": text}, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,12 @@ class Settings:
     broker: str = _setting(
         EMBEDDED, _broker, "`embedded` (in memory, for trying out) or `kafka://host:port[;host:port]`"
     )
+    broker_security: str = _setting("PLAINTEXT", _one_of(*_SECURITY), "how to speak to the broker")
+    broker_mechanism: str = _setting("SCRAM-SHA-512", _one_of(*_MECHANISMS), "how to log in, with SASL")
+    broker_user: str = _setting("", str, "who logs in, with SASL")
+    broker_password: str = _setting("", str, "the user's password", secret=True)
+    broker_password_file: str = _setting("", str, "a file that holds the password")
+    broker_ca_file: str = _setting("", str, "the certificates to trust, with SSL; empty: the system's")
     data: Path = _setting(Path("data"), _path, "the folder of the databases")  # noqa: RUF009
     store: str = _setting("sqlite", _store, "the kind of store")
     listen: str = _setting("127.0.0.1:4000", _listen, "where the API listens")
@@ -197,7 +214,7 @@ def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("fr
             raise SettingsError(f"{file}: {error}") from error
         for name, value in document.items():
             if type(value) not in (str, int):
-                raise SettingsError(f"{name} in {file} is {str(value)!r}: it must be text or a whole number")
+                raise SettingsError(f"{name} in {file} must be text or a whole number")
             given[name] = (str(value), f"{name} in {file}")
     for variable, text in environ.items():
         if variable.startswith(PREFIX):
@@ -213,11 +230,28 @@ def load_settings(environ: Mapping[str, str] = os.environ, file: Path = Path("fr
         except ValueError as error:
             raise SettingsError(f"{origin} is {text!r}: {error}") from error
     settings = Settings(**values)
+    _check_security(settings)
     if settings.topic_edge == settings.topic_functions:
         raise SettingsError(
             f"FRESHET_TOPIC_EDGE and FRESHET_TOPIC_FUNCTIONS are both {settings.topic_edge!r}: name two topics"
         )
     return settings
+
+
+def _check_security(settings: Settings) -> None:
+    """Raise SettingsError for a login that is half given, or that would not be made."""
+    login = "FRESHET_BROKER_USER and FRESHET_BROKER_PASSWORD or FRESHET_BROKER_PASSWORD_FILE"
+    password, file = settings.broker_password, settings.broker_password_file
+    security = f"FRESHET_BROKER_SECURITY is {settings.broker_security}"
+    if settings.broker_security.startswith("SASL"):
+        if not settings.broker_user or bool(password) == bool(file):
+            raise SettingsError(f"{security}, which needs {login}")
+    elif settings.broker_user or password or file:
+        raise SettingsError(f"{security}, which logs nobody in: leave out {login}, or set a SASL one")
+    if settings.broker_ca_file and not settings.broker_security.endswith("SSL"):
+        raise SettingsError(f"{security}: leave out FRESHET_BROKER_CA_FILE, or set SSL or SASL_SSL")
+    if settings.broker == EMBEDDED and settings.broker_security != "PLAINTEXT":
+        raise SettingsError(f"{security}, but the embedded broker is reached by PLAINTEXT alone")
 
 
 def to_environment(settings: Settings) -> dict[str, str]:

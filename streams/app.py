@@ -8,6 +8,7 @@ import faust
 from faust import StreamT
 
 from schema.clock import Clock, system_clock
+from schema.connection import connection
 from schema.decoding import decode_edge, decode_functions
 from schema.settings import Settings
 from streams import transport
@@ -41,6 +42,7 @@ def create_app(settings: Settings, cluster: str, clock: Clock = system_clock) ->
     app = FreshetApp(
         settings.group,
         broker=[f"{transport.SCHEME}://{host}" for host in settings.bootstrap],
+        broker_credentials=_credentials(settings),
         datadir=str(settings.data / "faust"),
         version=1,
         agent_supervisor="mode.CrashingSupervisor",
@@ -68,6 +70,20 @@ def create_app(settings: Settings, cluster: str, clock: Clock = system_clock) ->
     app.task(lambda: _seal(app))
     app.on_partitions_assigned.connect(_tell_of_spare)
     return app
+
+
+def _credentials(settings: Settings) -> faust.SASLCredentials | faust.SSLCredentials | None:
+    """The connection's way to speak and to log in, as Faust takes them."""
+    arguments = connection(settings)
+    context = arguments.get("ssl_context")
+    if "sasl_mechanism" in arguments:
+        return faust.SASLCredentials(
+            mechanism=arguments["sasl_mechanism"],
+            username=arguments["sasl_plain_username"],
+            password=arguments["sasl_plain_password"],
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context) if context is not None else None
 
 
 async def _prune(app: FreshetApp) -> None:

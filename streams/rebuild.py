@@ -8,6 +8,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
+from schema.connection import connection
 from schema.errors import LogError
 from schema.events import Source
 from schema.settings import Settings
@@ -38,7 +39,7 @@ class LogReader:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=settings.bootstrap,
+            **connection(settings),
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",

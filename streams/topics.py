@@ -5,6 +5,7 @@ import logging
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from schema.connection import connection
 from schema.errors import LogError
 from schema.settings import Settings
 
@@ -17,7 +18,7 @@ async def prepare_topics(settings: Settings) -> str:
 
     Raises LogError where no broker answers, or a topic is missing and may not be created.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap)
+    admin = AIOKafkaAdminClient(**connection(settings))
     try:
         await admin.start()
     except KafkaError as error:
@@ -37,7 +38,10 @@ async def prepare_topics(settings: Settings) -> str:
 
 def no_broker(settings: Settings, error: KafkaError) -> LogError:
     """The error for a broker that does not answer."""
-    return LogError(f"no broker answers at {settings.broker} ({error}): start it, or set FRESHET_BROKER")
+    remedy = "start it, or set FRESHET_BROKER"
+    if settings.broker_security != "PLAINTEXT":
+        remedy += f"; with {settings.broker_security}, see FRESHET_BROKER_USER and FRESHET_BROKER_CA_FILE too"
+    return LogError(f"no broker answers at {settings.broker} ({error}): {remedy}")
 
 
 async def _create(admin: AIOKafkaAdminClient, topic: NewTopic) -> None:

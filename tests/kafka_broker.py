@@ -97,8 +97,10 @@ class KafkaBroker:
     Methods that talk to it raise KafkaException for what it refuses, and where it does not answer.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = "") -> None:
+        """`settings` are lines of server.properties that go over these, with {port} and {controller_port} filled in."""
         self.folder = folder.resolve()
+        self._settings = SETTINGS + settings
         self._port = _free_port_pair()
         self._process: subprocess.Popen[bytes] | None = None
         self._producer: Producer | None = None
@@ -151,7 +153,7 @@ class KafkaBroker:
         self.kill()  # reaps one that ended by itself
         data, settings = self.folder / "data", self.folder / "server.properties"
         self.folder.mkdir(parents=True, exist_ok=True)
-        settings.write_text(SETTINGS.format(port=self._port, controller_port=self._port + 1, data=data))
+        settings.write_text(self._settings.format(port=self._port, controller_port=self._port + 1, data=data))
         if not (data / "meta.properties").exists():
             # An id is 16 bytes in base64; the first is 0 lest it begin with a dash, like an option.
             cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")

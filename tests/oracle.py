@@ -164,12 +164,14 @@ def _next(text: str, at: int) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A parsed value with its numbers as `json.loads` gives them."""
+    """A parsed value with its numbers as `json.loads` gives them, and each lone surrogate as U+FFFD."""
     if isinstance(value, Number):
         return float(value.text) if set(value.text) & set(".eE") else int(value.text)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return {_text(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _text(value) if isinstance(value, str) else value
 
 
 def _element(index: int, raw: str) -> Element:
@@ -238,7 +240,7 @@ def _otlp_event(group: Any, record: Any) -> dict[str, Any]:
     elif body is not None:
         event["event_message"] = _any_value(body)
     for name in ("timeUnixNano", "observedTimeUnixNano"):
-        if "timestamp" not in event and record.get(name) not in (None, "0", Number("0")):
+        if "timestamp" not in event and record.get(name) not in (None, "0", Number("0"), Number("-0")):
             event["timestamp"] = record[name]
     return event
 

@@ -1,0 +1,74 @@
+"""The real log shippers that the tests run, on their configurations in docs/producers."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGURATIONS = ROOT / "docs" / "producers"
+UNPACKED = ROOT / ".cache" / "producers"
+"""Debian's packages, unpacked and not installed: two of them can't be installed together."""
+LIBRARIES = UNPACKED / "usr" / "lib"
+
+
+def program(name: str) -> str:
+    """A program's path. Raises RuntimeError where it is neither unpacked nor on PATH."""
+    folders = [UNPACKED / "usr" / "sbin", UNPACKED / "usr" / "bin"]
+    path = shutil.which(name, path=os.pathsep.join(map(str, folders))) or shutil.which(name)
+    if path is None:
+        raise RuntimeError(f"{name} is neither in {UNPACKED} nor on PATH: on Debian, .ci/producers fetches it")
+    return path
+
+
+def configured(name: str, folder: Path, **places: str) -> Path:
+    """A copy of a configuration in which each of some places, by another name, stands for the one in the original.
+
+    Raises ValueError for a place that the original does not have.
+    """
+    text = (CONFIGURATIONS / name).read_text()
+    for there, here in places.items():
+        if there not in text:
+            raise ValueError(f"{name} has no {there}")
+        text = text.replace(there, here)
+    copy = folder / name
+    copy.write_text(text)
+    return copy
+
+
+@contextmanager
+def running(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs until the block is left, its output in `folder`."""
+    log = folder / f"{Path(command[0]).name}.log"
+    libraries = os.pathsep.join([str(LIBRARIES / "syslog-ng"), os.environ.get("LD_LIBRARY_PATH", "")])
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, cwd=folder, env={**os.environ, "LD_LIBRARY_PATH": libraries}
+        )
+        try:
+            yield process
+            assert process.poll() is None, f"it ended: {log.read_text()}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def rsyslog(configuration: Path) -> list[str]:
+    """The command that runs rsyslog in the foreground."""
+    modules = next(UNPACKED.glob("usr/lib/*/rsyslog"), None)
+    found = [] if modules is None else ["-M", str(modules)]
+    return [program("rsyslogd"), "-n", "-f", str(configuration), "-i", "rsyslog.pid", *found]
+
+
+def syslog_ng(configuration: Path) -> list[str]:
+    """The command that runs syslog-ng in the foreground."""
+    modules = next(LIBRARIES.glob("syslog-ng/*/libkafka.so"), None)
+    found = [] if modules is None else [f"--module-path={modules.parent}"]
+    files = [f"--{name}=syslog-ng.{name}" for name in ("persist-file", "pidfile", "control")]
+    return [program("syslog-ng"), "--foreground", "--no-caps", "-f", str(configuration), *files, *found]

@@ -1,0 +1,156 @@
+"""Real producers, on the configurations of docs/producers, write to a real Kafka, and it shows over HTTP."""
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Topics
+from events import SECOND
+from kafka_broker import KafkaBroker
+from producers import configured, program, rsyslog, running, syslog_ng
+from service import Service, free_port, wait_for
+
+NOW = 1_750_000_000_123_456
+"""2025-06-15T15:06:40.123456Z"""
+STAMP, STAMPED = "2025-06-15T17:06:30.250001+02:00", NOW - 9_873_455
+ACCESS = '203.0.113.7 - - [15/Jun/2025:17:06:30 +0200] "%s %s HTTP/1.1" %d 312 "-" "curl/8 \\"x\\" é"'
+REQUESTS = [("GET", "/rest/v1/todos?select=*", 200), ("POST", "/auth/v1/token", 401), ("PUT", "/storage/v1/a", 503)]
+TOTALS = {"total_rest_requests": 1, "total_storage_requests": 1, "total_auth_requests": 1, "total_realtime_requests": 0}
+
+
+@pytest.fixture(scope="module")
+def serving(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("producers")
+    topics = Topics(f"edge-{folder.name}", f"functions-{folder.name}")
+    for name in topics:
+        kafka.create_topic(name, 2, {"retention.ms": "-1"})
+    with Service(folder, kafka, *topics) as service:
+        service.set_clock(NOW)
+        service.wait_for_log(service.start("worker"), "reading on from")
+        service.start_api()
+        yield service
+
+
+@pytest.fixture
+def places(serving: Service) -> dict[str, str]:
+    """What the tests have elsewhere than the configurations say."""
+    return {
+        "localhost:9092": serving.kafka.bootstrap,
+        "cloudflare.logs.prod": serving.edge,
+        "deno-relay-logs": serving.functions,
+    }
+
+
+def rows_of(service: Service, project: str, count: int) -> list[dict[str, Any]]:
+    """A project's entries, oldest first, once there are so many."""
+    rows: list[dict[str, Any]] = wait_for(
+        f"{count} entries of {project}",
+        lambda: rows if len(rows := service.rows("logs.all", project=project, project_tier="PRO")) >= count else None,
+    )
+    assert len(rows) == count
+    return rows[::-1]
+
+
+def invocation(project: str) -> str:
+    return json.dumps(
+        {
+            "timestamp": STAMP,
+            "metadata": {
+                "project_ref": project,
+                "function_id": "f",
+                "execution_time_ms": "12.5",
+                "response": {"status_code": "500"},
+            },
+        }
+    )
+
+
+def statistics(service: Service, project: str) -> dict[str, Any]:
+    """A project's one row of statistics, once it is there."""
+    (row,) = wait_for(
+        f"invocations of {project}",
+        lambda: service.rows("functions.invocation-stats", project=project, interval="5min"),
+    )
+    return dict(row)
+
+
+def syslog_lines(host: str, functions_project: str) -> list[bytes]:
+    """RFC 5424 messages: an access line for each request, and a function's invocation."""
+    lines = [f"<134>1 {STAMP} {host} edge - - - {ACCESS % request}" for request in REQUESTS]
+    return [
+        *(line.encode() for line in lines),
+        f"<134>1 {STAMP} h functions - - - {invocation(functions_project)}".encode(),
+    ]
+
+
+def hold_syslog_rows(service: Service, project: str, host: str, functions_project: str) -> None:
+    """The three access lines are entries with all their parts, counted, and the invocation is in the statistics."""
+    rows = rows_of(service, project, 3)
+    assert {row["timestamp"] for row in rows} == {STAMPED}
+    assert sorted(row["event_message"] for row in rows) == sorted(ACCESS % request for request in REQUESTS)
+    assert all(row["metadata"]["request"]["host"] == host for row in rows)
+    seen = [
+        (row["metadata"]["request"]["method"], row["metadata"]["request"]["path"], row["metadata"]["response"])
+        for row in rows
+    ]
+    key = str
+    assert sorted(seen, key=key) == sorted(((m, p, {"status_code": str(s)}) for m, p, s in REQUESTS), key=key)
+    (counts,) = service.rows("usage.api-counts", project=f"^https://{host}/", interval="minutely")
+    assert counts == {"timestamp": "2025-06-15T15:06:00", **TOTALS}
+    stats = statistics(service, functions_project)
+    assert (stats["count"], stats["error_count"], stats["min_execution_time"]) == (1, 1, 12.5)
+    assert stats["timestamp"] == STAMPED // SECOND * SECOND
+
+
+def test_rsyslog(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
+    port, host = free_port(), "rsyslog.example"
+    project = {'\\"default\\"': '\\"rsyslog-project\\"'}
+    configuration = configured("rsyslog.conf", tmp_path, **places, **{"5514": str(port)}, **project)
+    with running(rsyslog(configuration), tmp_path), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        wait_for("rsyslog to listen", lambda: listens(port))
+        for line in syslog_lines(host, "rsyslog-functions"):
+            sender.sendto(line, ("127.0.0.1", port))
+        hold_syslog_rows(serving, "rsyslog-project", host, "rsyslog-functions")
+
+
+def test_syslog_ng(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
+    port, host = free_port(), "syslog-ng.example"
+    configuration = configured(
+        "syslog-ng.conf", tmp_path, **places, **{"5515": str(port), "project=default": "project=syslog-ng-project"}
+    )
+    with running(syslog_ng(configuration), tmp_path) as process:
+
+        def send() -> bool:
+            assert process.poll() is None
+            try:
+                with socket.create_connection(("127.0.0.1", port), 1) as connection:
+                    for line in syslog_lines(host, "syslog-ng-functions"):
+                        connection.sendall(b"%d %s" % (len(line), line))
+            except ConnectionRefusedError:
+                return False
+            return True
+
+        wait_for("syslog-ng to listen", send)
+        hold_syslog_rows(serving, "syslog-ng-project", host, "syslog-ng-functions")
+
+
+def test_kcat(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
+    configuration = configured("kcat.conf", tmp_path, **{"localhost:9092": places["localhost:9092"]})
+    events = [{"timestamp": NOW - number, "project": "kcat", "event_message": f"line {number}"} for number in range(5)]
+    lines, whole = tmp_path / "edge.ndjson", tmp_path / "edge.json"
+    lines.write_text("".join(f"{json.dumps(event)}\n" for event in events[:3]))
+    whole.write_text(json.dumps(events[3:], indent=1))
+    produce = [program("kcat"), "-F", str(configuration), "-P", "-t", serving.edge]
+    for arguments in (["-l", str(lines)], [str(whole)]):
+        subprocess.run([*produce, *arguments], check=True, timeout=60, capture_output=True)
+    rows = rows_of(serving, "kcat", 5)
+    assert [row["event_message"] for row in rows] == [f"line {number}" for number in range(4, -1, -1)]
+
+
+def listens(port: int) -> bool:
+    """Whether a program takes datagrams at a port; to bind it for a try would take it from the program."""
+    return f":{port:04X} " in Path("/proc/net/udp").read_text()

@@ -1,0 +1,213 @@
+"""A broker that wants TLS and a login: topics, worker, status, replay and verify reach it, and no password is told."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from events import Traffic
+from kafka_broker import KafkaBroker
+from service import Service, free_port
+
+from schema.connection import connection
+from schema.errors import SettingsError
+from schema.settings import Settings, load_settings, to_environment
+
+NOW = 1_750_000_000_123_456
+USER, PASSWORD = "freshet", "pass word={'\"ü"
+MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+PROPERTIES = """\
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port},%(others)s
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},%(others)s
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location=%(keys)s
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+"""
+LOGIN = "listener.name.%s.%s.sasl.jaas.config=org.apache.kafka.common.security.%s required%s;\n"
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A broker with a listener of each kind, and the certificate to trust."""
+
+    kafka: KafkaBroker
+    ports: dict[str, int]
+    authority: Path
+
+    def settings(self, security: str, **others: Any) -> dict[str, Any]:
+        """The settings that reach it by one of its listeners."""
+        given: dict[str, Any] = {"broker": f"kafka://127.0.0.1:{self.ports[security]}", "broker_security": security}
+        if security.endswith("SSL"):
+            given["broker_ca_file"] = str(self.authority)
+        if security.startswith("SASL"):
+            given |= {"broker_user": USER, "broker_password": PASSWORD}
+        return given | others
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def make_certificates(folder: Path) -> None:
+    """An authority (authority.pem), and a broker's key and certificate of its making (broker.pem)."""
+    new = ("req", "-newkey", "rsa:2048", "-nodes", "-x509", "-days", "2")
+    openssl(folder, *new, "-subj", "/CN=authority", "-keyout", "authority.key", "-out", "authority.pem")
+    openssl(
+        *(folder, *new, "-subj", "/CN=broker", "-addext", "subjectAltName=IP:127.0.0.1", "-CA", "authority.pem"),
+        *("-CAkey", "authority.key", "-keyout", "broker.key", "-out", "broker.crt"),
+    )
+    (folder / "broker.pem").write_bytes((folder / "broker.key").read_bytes() + (folder / "broker.crt").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    make_certificates(folder)
+    ports = {security: free_port() for security in ("SSL", "SASL_SSL", "SASL_PLAINTEXT")}
+    others = ",".join(f"{security}://127.0.0.1:{port}" for security, port in ports.items())
+    properties = PROPERTIES % {"others": others, "keys": folder / "broker.pem"}
+    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\\\"').replace("{", "{{").replace("ü", "\\u00fc")
+    for listener in ("sasl_ssl", "sasl_plaintext"):
+        properties += LOGIN % (listener, "plain", "plain.PlainLoginModule", f' user_{USER}="{quoted}"')
+        for mechanism in MECHANISMS:
+            properties += LOGIN % (listener, mechanism.lower(), "scram.ScramLoginModule", "")
+    with KafkaBroker(folder / "kafka", properties) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        users = [
+            UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+            for mechanism in MECHANISMS.values()
+        ]
+        for user in users:
+            for done in admin.alter_user_scram_credentials([user]).values():
+                done.result(30)
+        yield Secured(kafka, ports, folder / "authority.pem")
+
+
+@pytest.fixture
+def service(secured: Secured, tmp_path: Path) -> Iterator[Service]:
+    name = uuid4().hex[:12]
+    with Service(tmp_path, secured.kafka, f"edge-{name}", f"functions-{name}") as service:
+        service.set_clock(NOW)
+        yield service
+
+
+def freshet(settings: Settings, *arguments: str) -> str:
+    """What a command says, which has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ops", *arguments],
+        env={**os.environ, **to_environment(settings)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert PASSWORD not in done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("security", "mechanism"),
+    [
+        ("SSL", "PLAIN"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        ("SASL_SSL", "PLAIN"),
+        ("SASL_SSL", "SCRAM-SHA-256"),
+    ],
+)
+def test_a_worker_creates_topics_and_reads_them(
+    secured: Secured, service: Service, security: str, mechanism: str
+) -> None:
+    worker = service.start("worker", **secured.settings(security, broker_mechanism=mechanism))
+    service.wait_for_log(worker, "reading on from")
+    messages = Traffic(3, NOW, service.edge, service.functions).messages(200)
+    secured.kafka.produce([(m.topic, None, m.key, m.value, None) for m in messages])  # else retention takes them
+    service.wait_until_applied()
+    assert sum(count for (count,) in service.ask_store("SELECT count FROM entry_blocks")) > 50
+    assert service.stop(worker) == 0
+    assert PASSWORD not in service.log(worker)
+
+
+def test_status_replay_and_verify_log_in_with_a_password_from_a_file(
+    secured: Secured, service: Service, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    login = secured.settings("SASL_SSL", broker_password="", broker_password_file=str(file))
+    settings = replace(service.settings, **login)
+    worker = service.start("worker", **login)
+    service.wait_for_log(worker, "reading on from")
+    messages = Traffic(4, NOW, service.edge, service.functions).messages(200)
+    secured.kafka.produce([(m.topic, None, m.key, m.value, None) for m in messages])  # else retention takes them
+    service.wait_until_applied()
+    status = json.loads(freshet(settings, "status", "--json"))
+    assert status["broker"] == settings.broker  # and not that it does not answer
+    assert {place["lag"] for place in status["partitions"]} == {0}
+    generation = status["generation"]
+    freshet(settings, "replay")
+    assert json.loads(freshet(settings, "status", "--json"))["generation"] != generation
+    freshet(settings, "verify")
+    assert service.stop(worker) == 0
+
+
+@pytest.mark.parametrize("security", ["SASL_SSL", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_wrong_password_ends_the_worker_and_is_not_told(
+    secured: Secured, service: Service, security: str, mechanism: str
+) -> None:
+    wrong = "not-the-password"
+    worker = service.start("worker", **secured.settings(security, broker_mechanism=mechanism, broker_password=wrong))
+    assert worker.wait(60) != 0
+    said = service.log(worker)
+    assert wrong not in said
+    assert "uthentication failed" in said
+    assert "FRESHET_BROKER_USER" in said
+
+
+def test_a_broker_whose_certificate_is_not_trusted_is_refused(secured: Secured, service: Service) -> None:
+    worker = service.start("worker", **secured.settings("SSL", broker_ca_file=""))
+    assert worker.wait(60) != 0
+    assert "CERTIFICATE_VERIFY_FAILED" in service.log(worker)
+
+
+def test_a_login_that_is_half_given_or_would_not_be_made_is_refused(tmp_path: Path) -> None:
+    sasl = {"FRESHET_BROKER": "kafka://b:1", "FRESHET_BROKER_SECURITY": "SASL_SSL"}
+    user, password = {"FRESHET_BROKER_USER": "u"}, {"FRESHET_BROKER_PASSWORD": "hush"}
+    file = {"FRESHET_BROKER_PASSWORD_FILE": "f"}
+    refused: list[dict[str, str]] = [
+        *(sasl, sasl | user, sasl | password, sasl | user | password | file, user, password, file),
+        *({"FRESHET_BROKER_CA_FILE": "f"}, {"FRESHET_BROKER_SECURITY": "SSL"}, {"FRESHET_BROKER_SECURITY": "ssl"}),
+        sasl | user | password | {"FRESHET_BROKER_MECHANISM": "GSSAPI"},
+    ]
+    nowhere = tmp_path / "freshet.toml"
+    for environment in refused:
+        with pytest.raises(SettingsError, match="FRESHET_BROKER_") as error:
+            load_settings(environment, nowhere)
+        assert "hush" not in str(error.value)
+    settings = load_settings(sasl | user | password, nowhere)
+    nowhere.write_text('broker_password = ["hush"]')
+    with pytest.raises(SettingsError, match=r"broker_password in .* must be text") as error:
+        load_settings(sasl | user, nowhere)
+    assert "hush" not in str(error.value)
+    assert "hush" not in repr(settings)
+    assert connection(settings)["sasl_plain_password"] == "hush"  # noqa: S105
+
+
+@pytest.mark.parametrize("setting", ["broker_ca_file", "broker_password_file"])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, setting: str) -> None:
+    given: dict[str, Any] = {setting: str(tmp_path / "absent")}
+    settings = replace(
+        Settings(broker="kafka://b:1", broker_security="SASL_SSL", broker_user="u"),
+        **given,
+    )
+    with pytest.raises(SettingsError, match=f"FRESHET_{setting.upper()} is .*absent"):
+        connection(settings)
