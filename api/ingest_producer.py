@@ -20,6 +20,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.partitioner import murmur2
 
 from api.ingest_elements import Message
+from schema.connection import connection
 from schema.errors import NotTaken, Unacknowledged
 from schema.settings import EMBEDDED, Settings
 
@@ -194,7 +195,7 @@ async def _start(settings: Settings) -> Session:
         async with asyncio.timeout(_START_SECONDS):
             limits = await _limits(settings)
             producer = AIOKafkaProducer(
-                bootstrap_servers=settings.bootstrap,
+                **connection(settings),
                 acks="all",
                 enable_idempotence=True,
                 max_batch_size=min(_LARGEST_BATCH, *limits.values()),
@@ -214,7 +215,7 @@ async def _start(settings: Settings) -> Session:
 async def _limits(settings: Settings) -> dict[str, int]:
     """The largest batch, in bytes, that each of the two topics takes. Raises NotTaken where one is missing."""
     topics = (settings.topic_edge, settings.topic_functions)
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap, request_timeout_ms=int(_START_SECONDS * 1000))
+    admin = AIOKafkaAdminClient(**connection(settings), request_timeout_ms=int(_START_SECONDS * 1000))
     try:
         await admin.start()
         missing = set(topics) - set(await admin.list_topics())

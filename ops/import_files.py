@@ -19,6 +19,7 @@ from confluent_kafka.admin._config import ConfigResource
 from api.ingest_elements import Decode, Judge, Message
 from ops.bars import Bars
 from ops.exports import Export, Line
+from schema.connection import librdkafka_connection
 from schema.decoding import decode_edge, decode_functions
 from schema.errors import FreshetError, LogError, SettingsError
 from schema.messages import Element, Reject, pair_surrogates, trim
@@ -79,7 +80,7 @@ class Importer:
     def __init__(self, settings: Settings, topic: str, path: Path) -> None:
         self._topic, self._path = topic, path
         name = f"freshet-import-{_identity(topic, path)}"
-        servers = {"bootstrap.servers": ",".join(settings.bootstrap), "log_level": 0}
+        servers = librdkafka_connection(settings)
         self._group = Consumer({**servers, "group.id": name, "enable.auto.commit": False})
         self._producer = Producer(
             {
@@ -196,7 +197,7 @@ def _element(line: Line) -> Element | Reject | None:
 
 def _largest(settings: Settings, topic: str) -> int:
     """The largest batch that the topic takes, in bytes. Raises LogError where it is missing."""
-    admin = AdminClient({"bootstrap.servers": ",".join(settings.bootstrap), "log_level": 0})
+    admin = AdminClient(librdkafka_connection(settings))
     if topic not in admin.list_topics(timeout=_SECONDS).topics:
         raise LogError(f"Kafka at {settings.broker} has no topic {topic}: start a worker, which makes it")
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)

@@ -29,6 +29,27 @@ def connection(settings: Settings) -> dict[str, Any]:
     return arguments
 
 
+def librdkafka_connection(settings: Settings) -> dict[str, Any]:
+    """The same for confluent-kafka's clients, whose log stays silent: what they fail with is told by exceptions.
+
+    Raises SettingsError where the password can't be read.
+    """
+    properties: dict[str, Any] = {
+        "bootstrap.servers": ",".join(settings.bootstrap),
+        "security.protocol": settings.broker_security,
+        "log_level": 0,
+    }
+    if settings.broker_security.endswith("SSL") and settings.broker_ca_file:
+        properties["ssl.ca.location"] = settings.broker_ca_file
+    if settings.broker_security.startswith("SASL"):
+        properties |= {
+            "sasl.mechanism": settings.broker_mechanism,
+            "sasl.username": settings.broker_user,
+            "sasl.password": _password(settings),
+        }
+    return properties
+
+
 def _context(authorities: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=authorities or None)

@@ -114,9 +114,9 @@ class Service:
     def _log_file(self, number: int) -> Path:
         return self.folder / f"process-{number}.log"
 
-    def start_api(self) -> None:
-        """Start an API and wait until it answers."""
-        self.start("api")
+    def start_api(self, **settings: Any) -> None:
+        """Start an API, with settings of its own, and wait until it answers."""
+        self.start("api", **settings)
         wait_for("the API", lambda: self._answers())
 
     def get(self, path: str, **parameters: Any) -> Reply:

@@ -1,4 +1,4 @@
-"""A broker that wants TLS and a login: topics, worker, status, replay and verify reach it, and no password is told."""
+"""A broker that wants TLS and a login: whatever speaks to it reaches it, and no password is told."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import pytest
@@ -17,6 +18,7 @@ from events import Traffic
 from kafka_broker import KafkaBroker
 from service import Service, free_port
 
+from ops.keys import add_key
 from schema.connection import connection
 from schema.errors import SettingsError
 from schema.settings import Settings, load_settings, to_environment
@@ -137,7 +139,7 @@ def test_a_worker_creates_topics_and_reads_them(
     assert PASSWORD not in service.log(worker)
 
 
-def test_status_replay_and_verify_log_in_with_a_password_from_a_file(
+def test_status_replay_verify_import_and_api_log_in_with_a_password_from_a_file(
     secured: Secured, service: Service, tmp_path: Path
 ) -> None:
     file = tmp_path / "password"
@@ -156,6 +158,20 @@ def test_status_replay_and_verify_log_in_with_a_password_from_a_file(
     freshet(settings, "replay")
     assert json.loads(freshet(settings, "status", "--json"))["generation"] != generation
     freshet(settings, "verify")
+    before = service.ask_store("SELECT sum(count) FROM entry_blocks")[0][0] or 0
+    export = tmp_path / "export.ndjson"
+    export.write_text(f'{{"timestamp":{NOW},"project":"p","id":"imported"}}\n')
+    freshet(settings, "import", str(export))
+    service.start_api(**login)
+    key = add_key(service.settings.data, "producer", allow=("ingest",))
+    event = json.dumps({"timestamp": NOW, "project": "p", "id": "posted"}).encode()
+    request = Request(
+        f"http://{service.settings.listen}/api/logs?source_name={service.edge}", event, {"X-API-KEY": key}
+    )
+    with urlopen(request, timeout=30) as answer:  # noqa: S310
+        assert json.load(answer) == {"message": "Logged!"}
+    service.wait_until_applied()
+    assert service.ask_store("SELECT sum(count) FROM entry_blocks")[0][0] == before + 2
     assert service.stop(worker) == 0
 
 
