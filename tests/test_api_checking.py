@@ -1,5 +1,6 @@
 """What is wrong with a saved query is told when the API starts, with file and line; and a query can only read."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -8,6 +9,7 @@ import apsw
 import pytest
 from test_api_reader import ask, query_of, reading
 
+from api import checking
 from api.checking import check_saved_queries
 from api.functions import HARMLESS
 from api.reader import Reader
@@ -16,6 +18,7 @@ from schema.saved_queries import load_saved_queries, parse_saved_query
 from schema.tables import migrate
 
 HEAD = "-- name: mine\n-- parameter: project string required\n\n"
+ENDLESS = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 GOOD = "SELECT sum(count) AS count\nFROM invocations\nWHERE project = @project AND bucket <= @now"
 
 
@@ -47,10 +50,20 @@ def test_the_endpoints_of_freshet_are_good() -> None:
         "VALUES (@project)",
         "SELECT json_extract(@project, '$.a') AS fails_with_this_value",
         "SELECT merged_histogram(histogram) FROM invocations WHERE project = @project",
+        "SELECT datetime_text(9e300), @project AS fails_at_this_time",
+        "SELECT bucket, @project FROM request_counts(1, 0, 60)",
     ],
 )
 def test_a_good_query_is_taken(sql: str) -> None:
     check(HEAD + sql)
+
+
+@pytest.mark.parametrize("sql", [f"{ENDLESS} SELECT i, @project FROM n", f"{ENDLESS} SELECT max(i), @project FROM n"])
+def test_a_query_that_would_never_end_does_not_hold_up_the_start(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_SECONDS", 0.1)
+    begun = time.monotonic()
+    check(HEAD + sql)
+    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize(
