@@ -10,7 +10,7 @@ import falcon
 import msgspec
 from falcon.asgi import Request, Response
 
-from api.auth import authenticate, key_text
+from api.auth import authenticate, in_scope, key_text
 from api.cursors import CURSOR
 from api.endpoints import by_name, default_of
 from api.reader import ControlReader
@@ -121,7 +121,7 @@ class OpenApiResource:
         shown = [query for query in self._queries.values() if query.path.parent == ENDPOINTS]
         if key_text(request):
             scope = authenticate(request, self._control, self._clock).endpoints
-            shown = [query for name, query in self._queries.items() if scope is None or name in scope]
+            shown = [query for query in self._queries.values() if in_scope(query, scope)]
         response.data = msgspec.json.encode(describe(shown))
         response.content_type = falcon.MEDIA_JSON
 
