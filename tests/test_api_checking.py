@@ -1,15 +1,18 @@
 """What is wrong with a saved query is told when the API starts, with file and line; and a query can only read."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 from test_api_reader import ask, query_of, reading
 
 from api import checking
+from api.bodies import body
 from api.checking import check_saved_queries
 from api.functions import HARMLESS
 from api.reader import Reader
@@ -133,6 +136,21 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     migrate(tmp_path)
     with reading(tmp_path) as reader:
         yield reader
+
+
+def test_rows_beyond_the_most_are_cut_but_not_the_word_that_there_are_more(reader: Reader) -> None:
+    two = "SELECT 1 AS a, NULL AS more UNION ALL SELECT 2, NULL UNION ALL SELECT "
+    for sql, result, following in ((f"{two}NULL, 'x'", [1, 2], "x"), (f"{two}3, NULL", [1, 2], None)):
+        query = query_of(sql, max_rows=2, next="more")
+        answer = json.loads(body(query, reader.run(query, {}, None, 1, 10)))
+        assert answer == {"result": [{"a": a} for a in result], "next": following}
+
+
+@pytest.mark.parametrize("text", ["{", "]", "", "{'a': 1}", "nul"])
+def test_what_is_no_json_is_never_answered_as_json(reader: Reader, text: str) -> None:
+    query = query_of("-- column: a json\nSELECT @text AS a")
+    with pytest.raises(msgspec.DecodeError):
+        body(query, reader.run(query, {"text": text}, None, 1, 10))
 
 
 @pytest.mark.parametrize(
