@@ -249,6 +249,22 @@ def test_a_search_past_the_time_limit_is_found_by_the_next_call(
     searches.background.close()
 
 
+def test_a_search_in_the_background_keeps_to_its_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = {project: f"https://{project}.supabase.co/rest/v1/x" for project in ("aaa", "bbb")}
+    requests = [Request(hours * HOUR, project, url) for hours in range(2, 20) for project, url in urls.items()]
+    stored(tmp_path, NOW, requests)
+    seal(tmp_path)
+    searches = Searches()
+    reader = Reader(tmp_path, searches)
+    with pytest.raises(QueryTimeout):
+        reader.run(QUERY, {"project": "/rest", "interval": "7day"}, frozenset({"bbb"}), NOW, 0)
+    assert searches.background.idle(30)
+    blocks = searched(monkeypatch)
+    found = answered(reader, NOW, "/rest", "7day", frozenset({"bbb"}))
+    assert (sum(row["total_rest_requests"] for row in found), blocks) == (18, [])
+    searches.background.close()
+
+
 def test_searches_in_the_background_are_few_make_way_for_queries_and_stop() -> None:
     background, begun, ran = Background(), threading.Event(), list[int]()
 
