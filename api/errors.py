@@ -16,7 +16,7 @@ Application = App[Request, Response]
 
 log = logging.getLogger("freshet.api")
 RETRY_SECONDS = 2
-_TRANSIENT = (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError)
+_TRANSIENT: tuple[type[Exception], ...] = (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError)
 _STATUS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",

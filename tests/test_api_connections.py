@@ -267,6 +267,7 @@ def test_what_would_not_start_is_not_reloaded(fleet: Filled) -> None:
     assert workers(fleet.api) == before
     assert fleet.get(LOGS).status == 200
     kill_one(fleet.api)  # another one serves what that has served
+    wait_for("it to listen", lambda: fleet.api.log.read_text().count("listening on") == 3)
     assert {fleet.get(LOGS).status for _ in range(20)} == {200}
     broken.unlink()
     reload(fleet.api)
