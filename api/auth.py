@@ -105,7 +105,7 @@ def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typ
     With a project scope a `project` of type string has to be in it, one of type pattern is searched in the scope alone,
     and a query that has no `project` is out of it. Raises HTTPForbidden out of scope.
     """
-    if caller.endpoints is not None and caller.endpoints.isdisjoint((query.name, str(query.id))):
+    if not in_scope(query, caller.endpoints):
         raise falcon.HTTPForbidden(description=f"the API key {caller.name} may not ask {query.name}")
     if caller.projects is None:
         return None
@@ -117,6 +117,11 @@ def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typ
         return frozenset({str(project)})
     asked = f"project {project!r}" if "project" in types else f"{query.name}, which is not about one project"
     raise falcon.HTTPForbidden(description=f"{asked} is out of the scope of the API key {caller.name}")
+
+
+def in_scope(query: SavedQuery, endpoints: frozenset[str] | None) -> bool:
+    """Whether a query is one of these endpoints, by name or by id; None: all."""
+    return endpoints is None or not endpoints.isdisjoint((query.name, str(query.id)))
 
 
 def _all_or(scope: str | None) -> frozenset[str] | None:

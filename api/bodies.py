@@ -11,6 +11,7 @@ from schema.saved_queries import SavedQuery
 
 MetadataShape = Literal["as-sent", "arrays"]
 _encode = msgspec.json.Encoder().encode
+_checked = msgspec.json.Decoder(msgspec.Raw).decode  # 0.2 µs a KB
 _METADATA = "metadata"
 _PIECES = re.compile(r'[\[\]{}]|(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")++', re.DOTALL)
 
@@ -20,6 +21,7 @@ def body(query: SavedQuery, answer: Answer, shape: MetadataShape = "as-sent", re
 
     `shape` concerns the column metadata; `redact` takes IP addresses out of all texts.
     Where the query has a column that says how the answer goes on, that becomes `next` beside the result.
+    Raises msgspec.DecodeError where a column of JSON holds none.
     """
     rows: list[dict[str, Any]] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
     for row in rows:
@@ -30,6 +32,7 @@ def body(query: SavedQuery, answer: Answer, shape: MetadataShape = "as-sent", re
         for column in query.json_columns:
             if row[column] is not None:
                 text = row[column]
+                _checked(text)
                 row[column] = msgspec.Raw(arrays(text) if shape == "arrays" and column == _METADATA else text)
     if query.next_column is None:
         return _encode({"result": rows})

@@ -7,6 +7,7 @@ import falcon
 import msgspec
 from falcon.asgi import Request, Response
 
+from api.auth import in_scope
 from api.checking import check_saved_queries
 from schema.errors import SavedQueryError
 from schema.resources import Column, Parameter, SavedQuery
@@ -82,7 +83,7 @@ class EndpointsResource:
     async def on_get(self, request: Request, response: Response) -> None:
         """Answer 200 with `{"result": [endpoint, …]}`, those that the key may ask, by name."""
         scope = request.context.caller.endpoints
-        shown = [resource(query) for name, query in self._queries.items() if scope is None or name in scope]
+        shown = [resource(query) for query in self._queries.values() if in_scope(query, scope)]
         response.data = msgspec.json.encode({"result": shown})
         response.content_type = falcon.MEDIA_JSON
 

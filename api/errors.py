@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import apsw
 import falcon
 import msgspec
 from falcon.asgi import App, Request, Response
@@ -15,6 +16,7 @@ Application = App[Request, Response]
 
 log = logging.getLogger("freshet.api")
 RETRY_SECONDS = 2
+_TRANSIENT: tuple[type[Exception], ...] = (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError)
 _STATUS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -43,6 +45,7 @@ def install_errors(app: Application) -> None:
     app.add_error_handler(QueryTimeout, _unavailable)
     app.add_error_handler(Overloaded, _unavailable)
     app.add_error_handler(StoreError, _unavailable)
+    app.add_error_handler(_TRANSIENT, _unreadable)
     app.add_error_handler(Exception, _unexpected)
     app.add_error_handler(falcon.HTTPError, _http)
 
@@ -57,6 +60,12 @@ async def _parameter(request: Request, response: Response, error: ParameterError
 async def _unavailable(request: Request, response: Response, error: Exception, params: dict[str, Any]) -> None:
     response.set_header("Retry-After", str(RETRY_SECONDS))
     _answer(response, 503, str(error))
+
+
+async def _unreadable(request: Request, response: Response, error: Exception, params: dict[str, Any]) -> None:
+    log.error("%s %s: the database can't be read now: %s", request.method, request.path, error)
+    response.set_header("Retry-After", str(RETRY_SECONDS))
+    _answer(response, 503, "the database can't be read now: try again in a moment")
 
 
 async def _unexpected(request: Request, response: Response, error: Exception, params: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import falcon
 import msgspec
 from falcon.asgi import Request, Response
 
-from api.auth import authenticate, key_text
+from api.auth import authenticate, in_scope, key_text
 from api.cursors import CURSOR
 from api.endpoints import by_name, default_of
 from api.reader import ControlReader
@@ -120,8 +120,8 @@ class OpenApiResource:
         """Answer 200 with the endpoints that come with Freshet, or with a key with those that it may ask."""
         shown = [query for query in self._queries.values() if query.path.parent == ENDPOINTS]
         if key_text(request):
-            scope = authenticate(request, self._control, self._clock).endpoints
-            shown = [query for name, query in self._queries.items() if scope is None or name in scope]
+            caller = request.context.caller = authenticate(request, self._control, self._clock)
+            shown = [query for query in self._queries.values() if in_scope(query, caller.endpoints)]
         response.data = msgspec.json.encode(describe(shown))
         response.content_type = falcon.MEDIA_JSON
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 import falcon
 from falcon.asgi import Request, Response
 
-from api.auth import Caller, projects_for
+from api.auth import Caller, in_scope, projects_for
 from api.cache import Cache
 from api.freshness import age, has_already, http_date, wants_fresh
 from api.parameters import typed_parameters
@@ -65,7 +65,7 @@ class QueryResource:
         """The question in a request. Short ones without a key in them are remembered: 1 µs instead of 6."""
         query = self._queries.get(endpoint) or self._queries.get(endpoint.lower())
         if query is None or (endpoint != query.name and endpoint.lower() != str(query.id)):
-            names = sorted({query.name for query in self._queries.values()})
+            names = sorted({query.name for query in self._queries.values() if in_scope(query, caller.endpoints)})
             raise falcon.HTTPNotFound(description=f"there is no endpoint {endpoint!r}; there are {', '.join(names)}")
         given = falcon.uri.parse_query_string(query_string, keep_blank=True)
         values = {name: value if isinstance(value, list) else [value] for name, value in given.items()}

@@ -46,7 +46,10 @@ Value = str | int | float | bytes | None
 
 
 class Answer(NamedTuple):
-    """What a saved query gave: column names and rows, no more than its max_rows, and how far the logs were applied."""
+    """What a saved query gave: column names and rows, and how far the logs were applied.
+
+    There are no more rows than its max_rows, and one that says how the answer goes on.
+    """
 
     columns: tuple[str, ...]
     rows: list[tuple[Value, ...]]
@@ -155,9 +158,11 @@ class Reader:
             for row in cursor.execute(query.sql, {**parameters, "now": now}):
                 columns = columns or tuple(name for name, _ in cursor.get_description())
                 rows.append(row)
-                if len(rows) == query.max_rows:
+                if len(rows) == query.max_rows + (query.next_column is not None):
                     break
             cursor.close(True)
+            if len(rows) > query.max_rows and rows[-1][columns.index(str(query.next_column))] is None:
+                rows.pop()
             return Answer(columns, rows, [Progress(*row) for row in db.execute(_POSITIONS)])
         except apsw.InterruptError:
             deadline.check()

@@ -16,7 +16,7 @@ CONFIGURATION: dict[str, Any] = {
     "asgi_loop": "uvloop",
     "asgi_lifespan": "on",
     "http_parser": "python",  # the strictest on malformed requests
-    "preload_app": False,  # connections and threads don't survive a fork
+    "preload_app": False,  # Master does it: gunicorn's own way reloads nothing
     "max_requests": 0,
     "timeout": 30,
     "keepalive": 5,
@@ -32,7 +32,11 @@ _SPARE_SECONDS = 5  # beyond a query's time limit, for what is under way when th
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """A gunicorn master whose workers serve what `factory` makes; each calls it for itself, after the fork."""
+    """A gunicorn master whose workers serve what `factory` makes.
+
+    It is made in the master, anew at a reload, and the workers inherit it: one that takes another's place serves what
+    that served, whatever has become of the endpoints' files since. So it may open no file before it is served.
+    """
 
     def __init__(self, settings: Settings, factory: Callable[[], Application]) -> None:
         self._settings = settings
@@ -50,11 +54,12 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             self.cfg.set(name, value)
 
     def load(self) -> Application:
-        """Called by gunicorn in each worker."""
+        """Called for the first workers, and at a reload for the next ones."""
         return self._factory()
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
+        self.callable = self.load()
         Master(self).run()
 
 
@@ -64,9 +69,11 @@ class Master(Arbiter):  # type: ignore[misc]
     def handle_hup(self) -> None:
         """Called by gunicorn on SIGHUP: new workers take over from the old ones."""
         try:
-            self.app.load()
+            self.app.callable = self.app.load()
         except FreshetError as error:
             self.log.error("not reloaded, the old processes go on: %s", error)
+        except Exception:
+            self.log.exception("not reloaded, the old processes go on")
         else:
             super().handle_hup()
 

@@ -82,7 +82,8 @@ class Ingest:
         """
         sources = {tp: self.source(tp) for tp in beginnings}
         known = {sources[tp]: beginning for tp, beginning in beginnings.items()}
-        positions = await self._write(lambda store: store.open_positions(known))
+        known_ends = {sources[tp]: ends[tp] for tp in beginnings}
+        positions = await self._write(lambda store: store.open_positions(known, known_ends))
         seeks: dict[TP, Seek] = {}
         for tp, source in sources.items():
             place = await self._place(source, positions[source], beginnings[tp], ends[tp])

@@ -116,15 +116,20 @@ class Store:
             self._add(db, batch)
         return True
 
-    def open_positions(self, beginnings: Mapping[Source, int]) -> dict[Source, Position]:
-        """The positions of partitions, given the offsets at which their logs begin; one not known yet starts there."""
+    def open_positions(
+        self, beginnings: Mapping[Source, int], ends: Mapping[Source, int] | None = None
+    ) -> dict[Source, Position]:
+        """The positions of partitions, given the offsets at which their logs begin; one not known yet starts there.
+
+        `ends` are those at which they end: before its first batch a partition must not look as if all were applied.
+        """
         positions: dict[Source, Position] = {}
         with self.transaction() as db:
             for source, beginning in beginnings.items():
                 db.execute(
                     """INSERT INTO positions (log, topic, partition, next_offset, end_offset, applied_at)
                     VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING""",
-                    (*source, beginning, beginning, self._clock()),
+                    (*source, beginning, (ends or beginnings)[source], self._clock()),
                 )
                 row = db.execute(
                     """SELECT next_offset, last_offset, last_timestamp, last_crc FROM positions

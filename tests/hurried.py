@@ -12,11 +12,12 @@ from falcon.asgi import Request, Response
 
 import api.app
 import api.worker
+from api.endpoints import load_endpoints
 from api.errors import Application
 from api.server import CONFIGURATION, run_server
 from schema.errors import SavedQueryError
-from schema.saved_queries import ENDPOINTS, SavedQuery, load_saved_queries, parse_saved_query
-from schema.settings import load_settings
+from schema.saved_queries import SavedQuery, parse_saved_query
+from schema.settings import Settings, load_settings
 
 CONNECTIONS = 20
 SLOW = """-- name: slow
@@ -25,7 +26,7 @@ WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT @steps) SELECT max(i)
 """
 LARGE = """-- name: large
 -- parameter: megabytes string required
-SELECT replace(hex(zeroblob(@megabytes * 524288)), '0', 'x') AS text
+SELECT format('%*d', @megabytes * 1048576, 1) AS text
 """
 
 
@@ -38,10 +39,10 @@ class Body:
         response.media = {"bytes": len(await request.stream.read())}
 
 
-def queries(folder: Path = ENDPOINTS) -> dict[str, SavedQuery]:
+def queries(settings: Settings) -> dict[str, SavedQuery]:
     if Path("broken").exists():
         raise SavedQueryError("broken:1: it is")
-    return load_saved_queries(folder) | {
+    return load_endpoints(settings) | {
         query.name: query for query in (parse_saved_query(Path(), text) for text in (SLOW, LARGE))
     }
 
@@ -50,7 +51,8 @@ def main() -> None:
     settings, clock = load_settings(), FileClock(Path(sys.argv[2]))
     api.worker.HEAD_SECONDS = api.worker.BODY_SECONDS = api.worker.STALL_SECONDS = 1.0
     CONFIGURATION.update(worker_connections=CONNECTIONS, keepalive=2)
-    api.app.load_saved_queries = queries  # type: ignore
+    assert vars(api.app)["load_endpoints"] is load_endpoints
+    vars(api.app)["load_endpoints"] = queries
 
     def create() -> Application:
         app = api.app.create_app(settings, clock)

@@ -1,5 +1,7 @@
 """What a key may see and do, and how soon that counts: on a real process, with keys as `freshet keys` makes them."""
 
+import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -14,13 +16,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import falcon
 import pytest
+from falcon.testing import create_asgi_req
 from oracle import Record
 from service import wait_for
 from test_api_http import FORMS, NAMES, QUERIES, Api, error_in
 from test_api_reader import NOW, fill
 
+from api.auth import authenticate
+from api.reader import ControlReader
 from ops.keys import add_key, list_keys, revoke_key
+from schema.keys import NOBODY
 from schema.tables import control_path
 from schema.timestamps import MINUTE
 
@@ -142,6 +149,27 @@ def test_a_key_is_taken_until_it_expires_and_revoked_at_once(asked: Asked) -> No
     assert asked.status(key) == 401
     assert asked.status(asked.key("revoked")) == 200
     assert asked.status(key) == 401
+
+
+@pytest.mark.parametrize("id_known", [True, False])
+def test_a_secret_is_compared_in_constant_time_whether_the_id_is_known_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id_known: bool
+) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(left: bytes, right: bytes) -> bool:
+        compared.append((left, right))
+        return left == right
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    key = add_key(tmp_path, "one")
+    sent = key[:-1] + "~" if id_known else "fr_0123456789ab_secret"
+    request = create_asgi_req(headers={"X-API-KEY": sent})
+    with closing(ControlReader(tmp_path)) as control, pytest.raises(falcon.HTTPUnauthorized):
+        authenticate(request, control)
+    ((left, right),) = compared
+    assert left == hashlib.sha256(sent.split("_", 2)[2].encode()).digest()
+    assert (right == NOBODY) != id_known
 
 
 def test_a_change_counts_in_every_process_within_a_second(tmp_path: Path) -> None:

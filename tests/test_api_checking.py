@@ -1,13 +1,18 @@
 """What is wrong with a saved query is told when the API starts, with file and line; and a query can only read."""
 
+import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 from test_api_reader import ask, query_of, reading
 
+from api import checking
+from api.bodies import body
 from api.checking import check_saved_queries
 from api.functions import HARMLESS
 from api.reader import Reader
@@ -16,6 +21,10 @@ from schema.saved_queries import load_saved_queries, parse_saved_query
 from schema.tables import migrate
 
 HEAD = "-- name: mine\n-- parameter: project string required\n\n"
+ENDLESS = (
+    "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, @project FROM n",
+    "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i), @project FROM n",
+)
 GOOD = "SELECT sum(count) AS count\nFROM invocations\nWHERE project = @project AND bucket <= @now"
 
 
@@ -47,10 +56,20 @@ def test_the_endpoints_of_freshet_are_good() -> None:
         "VALUES (@project)",
         "SELECT json_extract(@project, '$.a') AS fails_with_this_value",
         "SELECT merged_histogram(histogram) FROM invocations WHERE project = @project",
+        "SELECT datetime_text(9e300), @project AS fails_at_this_time",
+        "SELECT bucket, @project FROM request_counts(1, 0, 60)",
     ],
 )
 def test_a_good_query_is_taken(sql: str) -> None:
     check(HEAD + sql)
+
+
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_a_query_that_would_never_end_does_not_hold_up_the_start(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_SECONDS", 0.1)
+    begun = time.monotonic()
+    check(HEAD + sql)
+    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize(
@@ -117,6 +136,21 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     migrate(tmp_path)
     with reading(tmp_path) as reader:
         yield reader
+
+
+def test_rows_beyond_the_most_are_cut_but_not_the_word_that_there_are_more(reader: Reader) -> None:
+    two = "SELECT 1 AS a, NULL AS more UNION ALL SELECT 2, NULL UNION ALL SELECT "
+    for sql, result, following in ((f"{two}NULL, 'x'", [1, 2], "x"), (f"{two}3, NULL", [1, 2], None)):
+        query = query_of(sql, max_rows=2, next="more")
+        answer = json.loads(body(query, reader.run(query, {}, None, 1, 10)))
+        assert answer == {"result": [{"a": a} for a in result], "next": following}
+
+
+@pytest.mark.parametrize("text", ["{", "]", "", "{'a': 1}", "nul"])
+def test_what_is_no_json_is_never_answered_as_json(reader: Reader, text: str) -> None:
+    query = query_of("-- column: a json\nSELECT @text AS a")
+    with pytest.raises(msgspec.DecodeError):
+        body(query, reader.run(query, {"text": text}, None, 1, 10))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -265,6 +266,9 @@ def test_what_would_not_start_is_not_reloaded(fleet: Filled) -> None:
     )
     assert workers(fleet.api) == before
     assert fleet.get(LOGS).status == 200
+    kill_one(fleet.api)  # another one serves what that has served
+    wait_for("it to listen", lambda: fleet.api.log.read_text().count("listening on") == 3)
+    assert {fleet.get(LOGS).status for _ in range(20)} == {200}
     broken.unlink()
     reload(fleet.api)
     assert fleet.get(LOGS).status == 200
@@ -286,9 +290,11 @@ def test_the_access_log_tells_key_endpoint_status_bytes_and_time(shared: Filled)
     def ask() -> None:
         shared.get(f"{LOGS}&api_key=unused")
         shared.get(f"/api/endpoints/fr_0123456789ab_abcDEF-_123?x={shared.key}")
+        shared.get("/openapi.json")
         shared.api.send(b"BAD\r\n\r\n")
 
-    found, unknown, bad = [json.loads(line) for line in shared.api.logged(ask).splitlines()][-4:-1]
+    found, unknown, described, bad = [json.loads(line) for line in shared.api.logged(ask).splitlines()][-5:-1]
+    assert (described["key"], described["path"], described["status"]) == ("test", "/openapi.json", 200)
     assert found.keys() == unknown.keys() == bad.keys()
     assert (found["key"], found["method"], found["path"]) == ("test", "GET", "/api/endpoints/logs.all")
     assert (found["endpoint"], found["status"], found["bytes"]) == ("logs.all", 200, len(b'{"result":[]}'))
@@ -301,3 +307,28 @@ def test_a_control_database_in_use_is_read_beside_its_writers(shared: Filled) ->
     with closing(sqlite3.connect(control_path(shared.api.data), isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         assert shared.get(LOGS).status == 200
+
+
+LOCK = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA locking_mode = exclusive")
+db.execute("UPDATE store SET retired = retired")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_store_that_another_program_keeps_for_itself_is_a_503_until_it_lets_go(own: Filled) -> None:
+    store = own.api.data / "freshet-1.db"
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        for target in (LOGS, "/metrics"):
+            reply = own.get(target)
+            assert "can't be read now" in error_in(reply, 503)["message"]
+            assert int(reply.headers["Retry-After"]) > 0
+        holder.communicate("\n")
+    assert own.get(LOGS).body == {"result": []}

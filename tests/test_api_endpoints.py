@@ -66,7 +66,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
     (folder / "data" / "endpoints").mkdir()
     (folder / "data" / "endpoints" / "by-day.sql").write_text(OWN)
     key = add_key(folder / "data", "test")
-    scoped = scoped_key(folder / "data", "scoped", "logs.search", "invocations.by-day")
+    search = str(load_saved_queries()["logs.search"].id)  # an endpoint may be named by its id too
+    scoped = scoped_key(folder / "data", "scoped", search, "invocations.by-day")
     with Api(folder) as api:
         yield Own(api, key, scoped)
 
@@ -109,6 +110,8 @@ def test_the_listing_has_every_endpoint_with_the_fields_of_the_specification(own
     assert {name for name, fields in listed.items() if fields["cache_seconds"] is None} == {"logs.all", "logs.search"}
     reply = own.api.get("/api/endpoints", {"X-API-KEY": own.scoped})
     assert [endpoint["name"] for endpoint in reply.body["result"]] == ["invocations.by-day", "logs.search"]
+    message = error_in(own.api.get("/api/endpoints/nope", {"X-API-KEY": own.scoped}), 404)["message"]
+    assert message.endswith("there are invocations.by-day, logs.search")
     error_in(own.api.get("/api/endpoints"), 401)
     error_in(own.get("/api/endpoints", "POST"), 405)
 

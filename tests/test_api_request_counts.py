@@ -125,6 +125,16 @@ def test_a_scope_counts_its_projects_events_alone(
                 rows_agree(rows, oracle.api_counts(now, pattern, interval))
 
 
+@pytest.mark.parametrize("pattern", ["aaa", "/rest/v1/x$"], ids=["by origin", "by URL"])
+def test_in_the_first_partial_minute_too_a_scope_counts_its_events_alone(tmp_path: Path, pattern: str) -> None:
+    now = NOW - NOW % MINUTE + SECOND
+    stored(tmp_path, now, [Request(HOUR, project) for project in ("aaa", "bbb", "aaa")])
+    reader = Reader(tmp_path)
+    for projects, hits in ((None, 3), (frozenset({"aaa"}), 2), (frozenset({"bbb"}), 1), (frozenset({"ccc"}), 0)):
+        rows = answered(reader, now, pattern, "1hr", projects)
+        assert sum(row["total_rest_requests"] for row in rows) == hits
+
+
 @pytest.mark.parametrize("grain", [1, SECOND, MINUTE, HOUR, DAY])
 @pytest.mark.parametrize("step", [-1, 0, 1])
 @pytest.mark.parametrize("pattern", ["aaa", "/rest/v1/x$"], ids=["by origin", "by URL"])

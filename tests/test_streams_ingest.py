@@ -294,3 +294,10 @@ def test_the_functions_topic_is_applied_alike(path: Path, ingest: Ingest) -> Non
     batch = FetchedBatch(ingest.source(FUNCTIONS), 0, 1, 1, 1, [Received(0, NOW // 1000, value)])
     assert asyncio.run(ingest.apply(Topic(decode_functions, fold_invocations), batch))
     assert rows(path, "SELECT DISTINCT project, function, count, error_count FROM invocations") == [("p", "", 1, 1)]
+
+
+def test_a_partition_does_not_look_complete_before_its_first_batch(path: Path, ingest: Ingest) -> None:
+    seek(ingest, end=100)
+    assert rows(path, "SELECT next_offset, end_offset FROM positions") == [(0, 100)]
+    assert apply(ingest, fetched(0, 5))
+    assert rows(path, "SELECT next_offset, end_offset FROM positions") == [(5, 100)]
