@@ -45,7 +45,8 @@ def install_errors(app: Application) -> None:
     app.add_error_handler(QueryTimeout, _unavailable)
     app.add_error_handler(Overloaded, _unavailable)
     app.add_error_handler(StoreError, _unavailable)
-    app.add_error_handler(_TRANSIENT, _unreadable)
+    for transient in _TRANSIENT:
+        app.add_error_handler(transient, _unreadable)
     app.add_error_handler(Exception, _unexpected)
     app.add_error_handler(falcon.HTTPError, _http)
 
