@@ -111,7 +111,8 @@ def _welcome(settings: Settings, key: str | None) -> str:
         f"logs.all?project={PROJECT}&project_tier=FREE",
         f"usage.api-counts?project={PROJECT}&interval=minutely",
     ):
-        lines.append(f"  curl -s -H 'X-API-KEY: {key}' '{address}/api/endpoints/{query}'")
+        headers = f"-H 'X-API-KEY: {key}' -H 'Cache-Control: no-cache'"
+        lines.append(f"  curl -s {headers} '{address}/api/endpoints/{query}'")
     return "\n".join([*lines, ""])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from service import free_port, wait_for
@@ -84,7 +84,7 @@ class Up:
 
     def ask(self, query: str, key: str | None = None) -> list[dict[str, Any]]:
         url = f"http://{self.listen}/api/endpoints/{query}&api_key={key or self.key}"
-        with urlopen(url, timeout=30) as answer:
+        with urlopen(Request(url, headers={"Cache-Control": "no-cache"}), timeout=30) as answer:
             rows: list[dict[str, Any]] = json.load(answer)["result"]
             return rows
 
@@ -125,7 +125,8 @@ def test_it_prints_its_address_its_folder_a_key_and_three_curl_lines(up: Up) -> 
     endpoints = ("functions.invocation-stats", "logs.all", "usage.api-counts")
     for curl, endpoint in zip(up.curls, endpoints, strict=True):
         assert curl.startswith(
-            f"curl -s -H 'X-API-KEY: {up.key}' 'http://{up.listen}/api/endpoints/{endpoint}?project="
+            f"curl -s -H 'X-API-KEY: {up.key}' -H 'Cache-Control: no-cache' "
+            f"'http://{up.listen}/api/endpoints/{endpoint}?project="
         )
     for log in ("worker.log", "api.log", "demo.log"):
         assert (up.output.parent / "data" / "log" / log).exists()
