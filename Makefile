@@ -9,8 +9,9 @@ setup: .venv/dev.stamp
 run: .venv/run.stamp
 	@.venv/bin/freshet up --demo
 
+# Modules side by side, each with a Kafka of its own where it needs one: most tests wait for something most of the time.
 test: .venv/dev.stamp
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 3 --dist loadfile
 
 lint: .venv/dev.stamp
 	.venv/bin/ruff check .
