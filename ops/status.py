@@ -20,7 +20,10 @@ from streams.rebuild import LogReader
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition: offsets, lag in messages and seconds, gaps as [start, end, noted at in µs], last commit in µs."""
+    """One partition: offsets, lag in messages and seconds, gaps as [start, end, noted at in µs], last commit in µs.
+
+    An `end` before the `position` shows a topic that was created anew.
+    """
 
     log: str
     topic: str
@@ -91,6 +94,8 @@ def show_status(status: Status, as_json: bool) -> None:
         name = f"{place.topic}[{place.partition}]"
         behind, commit = f"{place.lag_seconds:,.1f} s", datetime_text(place.last_commit)
         click.echo(f"{name:40} {place.position:14,} {place.end:14,} {place.lag:10,} {behind:>10}  {commit}")
+        if place.end < place.position:
+            click.echo(f"  the log ends before the position: created anew? See freshet accept-recreated {place.topic}")
         for start, end, noted_at in place.gaps:
             click.echo(f"  gap: offsets {start:,} to {end - 1:,} were gone from the log at {datetime_text(noted_at)}")
     for title, values in (("rejects", status.rejects), ("bytes", status.files)):
@@ -106,11 +111,12 @@ SELECT log, topic, partition, next_offset, end_offset, last_timestamp, gaps, app
 
 def _partition(row: tuple[Any, ...], ends: dict[tuple[str, int], int], now: int) -> PartitionStatus:
     log, topic, partition, position, stored_end, last_timestamp, gaps, applied_at = row
-    end = max(position, ends.get((topic, partition), stored_end))
+    end = ends.get((topic, partition), max(position, stored_end))
     behind = 0.0
     if end > position:
         behind = max(0.0, (now - (last_timestamp * 1000 if last_timestamp else applied_at)) / SECOND)
-    return PartitionStatus(log, topic, partition, position, end, end - position, behind, json.loads(gaps), applied_at)
+    lag = max(0, end - position)
+    return PartitionStatus(log, topic, partition, position, end, lag, behind, json.loads(gaps), applied_at)
 
 
 def _ends(settings: Settings) -> tuple[dict[tuple[str, int], int], str]:

@@ -132,6 +132,8 @@ def test_a_topic_created_anew_ends_the_worker_and_can_be_accepted(service: Servi
 
     assert service.start("worker").wait(PATIENCE) == 1
     assert f"freshet accept-recreated {service.edge}" in service.log(service.processes[1])
+    shown = command(service.settings, "status").stdout
+    assert ("the log ends before the position" in shown) == (records < 2), shown
 
     accepted = command(service.settings, "accept-recreated", service.edge)
     assert (accepted.returncode, accepted.stderr) == (0, "")
