@@ -46,7 +46,7 @@ def test_text_is_escaped_where_json_wants_it() -> None:
 
 
 def test_columns_of_json_go_in_as_they_were_written() -> None:
-    written = '[{"n": 1.50, "big":18446744073709551616, "twice":1,"twice":2, "s":"\\u00e9\\ud800"}]'
+    written = '[{"n": 1.50, "big":18446744073709551616, "twice":1,"twice":2, "s":"\\u00e9\\ud83d\\ude00"}]'
     answer = Answer(("metadata", "text", "more"), [(written, written, "{}")])
     encoded = body(WITH_JSON, answer)
     assert encoded == b'{"result":[{"metadata":%b,"text":%b,"more":{}}]}' % (
