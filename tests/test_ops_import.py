@@ -40,8 +40,9 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 def start(kafka: KafkaBroker, topics: Topics, *arguments: Any) -> subprocess.Popen[str]:
     environment = {"FRESHET_BROKER": f"kafka://{kafka.bootstrap}", "FRESHET_TOPIC_EDGE": topics.edge}
+    program = ["env", "--default-signal=INT", sys.executable]  # a shell's background jobs ignore it
     return subprocess.Popen(
-        [sys.executable, "-m", "ops", "import", *map(str, arguments)],
+        [*program, "-m", "ops", "import", *map(str, arguments)],
         env={**os.environ, **environment, "FRESHET_TOPIC_FUNCTIONS": topics.functions},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
