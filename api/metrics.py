@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from api.reader import ControlReader, open_database
 from schema.clock import Clock
+from schema.lag import lag_seconds
 from schema.tables import LIVE_POSITIONS, store_migrations, store_path
 from schema.timestamps import SECOND
 
@@ -80,11 +81,10 @@ class StoreCollector(Collector):
         for topic, partition, next_offset, end_offset, last, noted, applied_at in self._db.execute(_PARTITIONS):
             place = topic, str(partition)
             cuts = json.loads(noted)
-            since = last * 1000 if last else applied_at
             position.add_metric(place, next_offset)
             end.add_metric(place, end_offset)
             lag.add_metric(place, max(0, end_offset - next_offset))
-            behind.add_metric(place, max(0, self._now - since) / SECOND if end_offset > next_offset else 0)
+            behind.add_metric(place, lag_seconds(self._now, next_offset, end_offset, last, applied_at))
             commit.add_metric(place, applied_at / SECOND)
             gaps.add_metric(place, len(cuts))
             lost.add_metric(place, sum(stop - start for start, stop, _ in cuts))

@@ -12,9 +12,10 @@ from aiokafka.errors import KafkaError
 
 from schema.clock import system_clock
 from schema.errors import LogError, StoreMissing
+from schema.lag import lag_seconds
 from schema.settings import EMBEDDED, Settings
 from schema.tables import LIVE_POSITIONS, control_path, current_generation, store_path
-from schema.timestamps import SECOND, datetime_text
+from schema.timestamps import datetime_text
 from streams.rebuild import LogReader
 
 
@@ -112,9 +113,7 @@ SELECT log, topic, partition, next_offset, end_offset, last_timestamp, gaps, app
 def _partition(row: tuple[Any, ...], ends: dict[tuple[str, int], int], now: int) -> PartitionStatus:
     log, topic, partition, position, stored_end, last_timestamp, gaps, applied_at = row
     end = ends.get((topic, partition), max(position, stored_end))
-    behind = 0.0
-    if end > position:
-        behind = max(0.0, (now - (last_timestamp * 1000 if last_timestamp else applied_at)) / SECOND)
+    behind = lag_seconds(now, position, end, last_timestamp, applied_at)
     lag = max(0, end - position)
     return PartitionStatus(log, topic, partition, position, end, lag, behind, json.loads(gaps), applied_at)
 
