@@ -136,41 +136,31 @@ class Reader:
         past the time limit, for the next call. Raises ParameterError, QueryTimeout, StoreMissing, StoreTooNew.
         """
         with self._searches.background.query():
-            return self._run(query, parameters, projects, now, seconds)
-
-    def _run(
-        self,
-        query: SavedQuery,
-        parameters: Mapping[str, Value],
-        projects: frozenset[str] | None,
-        now: int,
-        seconds: float,
-    ) -> Answer:
-        db = self._current()
-        self._deadline = deadline = Deadline(seconds)
-        self._projects = projects
-        db.set_progress_handler(deadline.passed, _STEPS_BETWEEN_LOOKS)
-        try:
-            db.execute("BEGIN")
-            cursor = db.cursor()
-            rows: list[tuple[Value, ...]] = []
-            columns: tuple[str, ...] = ()
-            for row in cursor.execute(query.sql, {**parameters, "now": now}):
-                columns = columns or tuple(name for name, _ in cursor.get_description())
-                rows.append(row)
-                if len(rows) == query.max_rows + (query.next_column is not None):
-                    break
-            cursor.close(True)
-            if len(rows) > query.max_rows and rows[-1][columns.index(str(query.next_column))] is None:
-                rows.pop()
-            return Answer(columns, rows, [Progress(*row) for row in db.execute(_POSITIONS)])
-        except apsw.InterruptError:
-            deadline.check()
-            raise
-        finally:
-            db.set_progress_handler(None)
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+            db = self._current()
+            self._deadline = deadline = Deadline(seconds)
+            self._projects = projects
+            db.set_progress_handler(deadline.passed, _STEPS_BETWEEN_LOOKS)
+            try:
+                db.execute("BEGIN")
+                cursor = db.cursor()
+                rows: list[tuple[Value, ...]] = []
+                columns: tuple[str, ...] = ()
+                for row in cursor.execute(query.sql, {**parameters, "now": now}):
+                    columns = columns or tuple(name for name, _ in cursor.get_description())
+                    rows.append(row)
+                    if len(rows) == query.max_rows + (query.next_column is not None):
+                        break
+                cursor.close(True)
+                if len(rows) > query.max_rows and rows[-1][columns.index(str(query.next_column))] is None:
+                    rows.pop()
+                return Answer(columns, rows, [Progress(*row) for row in db.execute(_POSITIONS)])
+            except apsw.InterruptError:
+                deadline.check()
+                raise
+            finally:
+                db.set_progress_handler(None)
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
 
     def close(self) -> None:
         """Let go of the files. No run may be under way."""
