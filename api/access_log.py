@@ -15,6 +15,7 @@ ms        from the request's head to the answer's end
 import json
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from falcon.asgi import Request, Response
@@ -42,23 +43,20 @@ class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         context = environ.get(CONTEXT)
         caller = getattr(context, "caller", None)
         line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z",
             "key": caller.name if caller is not None else None,
             "method": req.method if req is not None else None,
-            "path": _KEY.sub("…", req.path) if req is not None else None,
+            "path": _shown(req.path) if req is not None else None,
             "endpoint": getattr(context, "endpoint", None),
             "status": _CLIENT_LEFT if environ.get("gone") and resp.status == 500 and not resp.sent else resp.status,
-            "cache": _cache_state(resp.headers),
+            "cache": getattr(context, "cache", "-"),
             "rows": getattr(context, "rows", None),
             "bytes": resp.sent,
             "ms": request_time.seconds * 1000 + request_time.microseconds / 1000,
         }
-        self.access_log.info("%s", json.dumps(line))
+        self.access_log.info(json.dumps(line))
 
 
-def _cache_state(headers: list[tuple[str, str]]) -> str:
-    """The parameters of the Cache-Status field (RFC 9211): `hit`, `fwd=miss`, …"""
-    for name, value in headers:
-        if name.lower() == "cache-status":
-            return value.partition(";")[2].strip() or "-"
-    return "-"
+@lru_cache(maxsize=256)
+def _shown(path: str) -> str:
+    return _KEY.sub("…", path)

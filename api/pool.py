@@ -31,7 +31,8 @@ class Pool:
             raise Overloaded("too many queries are running and waiting already: try again in a moment")
         self._room -= 1
         try:
-            await asyncio.wait_for(self._free.acquire(), self._wait_seconds)
+            async with asyncio.timeout(self._wait_seconds):
+                await self._free.acquire()
         except TimeoutError:
             self._room += 1
             raise Overloaded(f"no query ended within {self._wait_seconds:g} s: try again in a moment") from None

@@ -43,9 +43,9 @@ class QueryResource:
         ask = self._ask if len(text) > _LONGEST_KNOWN or "api_key" in text else self._known
         asked = ask(endpoint, text, caller, redact)
         fresh = wants_fresh(request.get_header("Cache-Control") or "")
-        request.context.endpoint = asked.query.name  # for the access log, like its rows
+        request.context.endpoint = asked.query.name  # for the access log, like what follows
         kept, origin = await self._cache.answer(asked, caller.generation, fresh)
-        request.context.rows = kept.rows
+        request.context.rows, request.context.cache = kept.rows, origin
         now = self._clock()
         passing = {
             "date": http_date(now // SECOND),

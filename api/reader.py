@@ -18,7 +18,7 @@ from api.deadline import Deadline
 from api.freshness import Progress
 from api.functions import let_only_read, register_functions, register_table
 from api.matching_entries import Filters, matching_entries
-from api.recent_entries import recent_entries
+from api.recent_entries import EntryRow, recent_entries
 from api.remembered import Remembered, Subject
 from api.request_counts import go_on, request_counts
 from schema.blocks import NO_DICTIONARY, Decompressor
@@ -208,7 +208,7 @@ class Reader:
             place = (project, after, until, cursor, limit)
             return matching_entries(db, self._decompress_entries, self._deadline, *place, filters)
 
-        register_table(db, "recent_entries", entries, ("timestamp", "id", "event_message", "metadata", "record"))
+        register_table(db, "recent_entries", entries, ("place", *EntryRow._fields))
         register_table(db, "request_counts", requests, ("bucket", "families", "hits"))
         register_table(db, "matching_entries", matching, ("id", "timestamp", "event_message", "metadata", "next"))
         let_only_read(db, "recent_entries", "request_counts", "matching_entries")
@@ -251,6 +251,7 @@ def open_database(path: Path, migrations: Migrations) -> apsw.Connection:
     try:
         db = apsw.Connection(f"file:{quote(str(path))}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         db.set_busy_timeout(_BUSY_MILLISECONDS)
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         applied = [name for (name,) in db.execute(_APPLIED, (migrations.name,))]
     except (apsw.CantOpenError, apsw.SQLError) as error:
         raise StoreMissing(f"{path} is not there yet: start a worker on this data folder") from error

@@ -32,6 +32,13 @@ class EntryRow(NamedTuple):
     record: bytes
 
 
+class _Usual(msgspec.Struct, gc=False):
+    id: str = ""
+    event_message: str | None = None
+    message: str | None = None
+    metadata: msgspec.Raw = msgspec.Raw(_NULL)
+
+
 class _Record(msgspec.Struct, gc=False):
     id: msgspec.Raw = msgspec.Raw(_NULL)
     event_message: msgspec.Raw = msgspec.Raw(_NULL)
@@ -39,6 +46,7 @@ class _Record(msgspec.Struct, gc=False):
     metadata: msgspec.Raw = msgspec.Raw(_NULL)
 
 
+_usual = msgspec.json.Decoder(_Usual).decode
 _record = msgspec.json.Decoder(_Record).decode
 _string = msgspec.json.Decoder(str).decode
 
@@ -51,7 +59,7 @@ def recent_entries(
     after: int,
     until: int | None,
     limit: int,
-) -> Iterator[EntryRow]:
+) -> Iterator[tuple[int, int, str, str, str, bytes]]:
     """The newest `limit` entries with after < timestamp ≤ until (µs), newest first, ties by id and bytes descending.
 
     `decompress` takes a dictionary's id and a payload. Blocks are read newest first, until none can hold an entry
@@ -72,19 +80,32 @@ def recent_entries(
             while found[-1].timestamp < oldest:
                 found.pop()
     rows = [entry_row(entry) for entry in found]
-    rows.sort(key=lambda row: (row.timestamp, row.id, row.record), reverse=True)
-    yield from rows[:limit]
+    rows.sort(key=attrgetter("timestamp", "id", "record"), reverse=True)
+    for place, row in enumerate(rows[:limit]):
+        yield place, *row
 
 
 def entry_row(entry: Entry) -> EntryRow:
     """An entry as contract section 4 wants it shown."""
-    record = _record(entry.data)
+    try:  # texts where texts are expected: 1.4 µs, the other way 2
+        usual = _usual(entry.data)
+    except msgspec.ValidationError:
+        return _row(entry, _record(entry.data))
+    identity = str(uuid.UUID(bytes=entry.missing_id)) if entry.missing_id else usual.id
+    message = usual.message if usual.event_message is None else usual.event_message
+    return EntryRow(entry.timestamp, identity, message or "", _metadata(usual.metadata), entry.data)
+
+
+def _row(entry: Entry, record: _Record) -> EntryRow:
     identity = str(uuid.UUID(bytes=entry.missing_id)) if entry.missing_id else _text(record.id)
     message = record.message if bytes(record.event_message) == _NULL else record.event_message
-    metadata = bytes(record.metadata)
-    if not metadata.startswith((b"{", b"[")):
-        metadata = b"{}"
-    return EntryRow(entry.timestamp, identity, _text(message), metadata.decode(), entry.data)
+    return EntryRow(entry.timestamp, identity, _text(message), _metadata(record.metadata), entry.data)
+
+
+def _metadata(raw: msgspec.Raw) -> str:
+    """An object or array as it was sent; of anything else an empty object."""
+    metadata = bytes(raw)
+    return metadata.decode() if metadata.startswith((b"{", b"[")) else "{}"
 
 
 def _text(raw: msgspec.Raw) -> str:

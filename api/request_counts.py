@@ -6,8 +6,10 @@ blocks, each block once: what it gave is remembered. What lies in the window's f
 the few blocks that overlap it, each time.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import apsw
@@ -24,9 +26,22 @@ Origin = tuple[str, str]
 Decompress = Callable[[bytes], bytes]
 _FOREVER = 1 << 62
 _LARGE = 512  # requests: an unsealed block of fewer is merged soon, and not worth remembering
-_FIRST_ORIGIN = "SELECT project, origin FROM origin_hits WHERE project >= ? ORDER BY project, origin LIMIT 1"
-_NEXT_ORIGIN = "SELECT project, origin FROM origin_hits WHERE project = ? AND origin > ? ORDER BY origin LIMIT 1"
-_NEXT_PROJECT = "SELECT project, origin FROM origin_hits WHERE project > ? ORDER BY project, origin LIMIT 1"
+_ORIGINS_AT_ONCE = 1000
+_ALL_PROJECTS = """
+SELECT min(project) FROM origin_hits
+UNION ALL SELECT (SELECT min(project) FROM origin_hits WHERE project > projects.project)
+FROM projects WHERE project IS NOT NULL
+"""
+_ORIGINS = """
+WITH RECURSIVE projects (project) AS ({projects}), origins (project, origin) AS (
+    SELECT project, (SELECT min(origin) FROM origin_hits WHERE project = projects.project) FROM projects
+    UNION ALL
+    SELECT project, (
+        SELECT min(origin) FROM origin_hits WHERE project = origins.project AND origin > origins.origin
+    ) FROM origins WHERE origin IS NOT NULL
+)
+SELECT project, origin FROM origins WHERE origin IS NOT NULL
+"""
 _HITS = """
 SELECT bucket, families, hits FROM origin_hits
 WHERE project = ? AND origin = ? AND grain = ? AND bucket >= ? AND bucket < ?
@@ -93,14 +108,17 @@ def _add_decided(db: apsw.Connection, search: Search, counts: Counter[tuple[int,
     """Add the hits of origins that decide for all their URLs; tells whether there are others in scope."""
     others = False
     size = grain * SECOND
-    for origin in _origins(db, search.projects):
+    origins = _origins(db, search.projects)
+    while some := list(islice(origins, _ORIGINS_AT_ONCE)):
         search.look()
-        if not search.origins[origin[1]]:
-            others = True
-            continue
-        for at, piece, end in _pieces(since, grain):
-            for bucket, families, hits in db.execute(_HITS, (*origin, piece, at, end)):
-                counts[floor_to(bucket, size), families] += hits
+        search.origins.decide([origin for _, origin in some])
+        decided = [origin for origin in some if search.origins[origin[1]]]
+        others = others or len(decided) < len(some)
+        for origin in decided:
+            search.look()
+            for at, piece, end in _pieces(since, grain):
+                for bucket, families, hits in db.execute(_HITS, (*origin, piece, at, end)):
+                    counts[floor_to(bucket, size), families] += hits
     return others
 
 
@@ -143,14 +161,11 @@ def _block(db: apsw.Connection, decompress: Decompress, number: int) -> UrlBlock
 
 def _origins(db: apsw.Connection, projects: frozenset[str] | None) -> Iterator[Origin]:
     """All origins of these projects (None: of all), by a step or two in the index each rather than by every row."""
-    for start in sorted(projects) if projects is not None else ("",):
-        origin: Origin | None = db.execute(_FIRST_ORIGIN, (start,)).fetchone()
-        while origin is not None and (projects is None or origin[0] == start):
-            yield origin
-            following: Origin | None = db.execute(_NEXT_ORIGIN, origin).fetchone()
-            if following is None and projects is None:
-                following = db.execute(_NEXT_PROJECT, origin[:1]).fetchone()
-            origin = following
+    if projects is None:
+        yield from db.execute(_ORIGINS.format(projects=_ALL_PROJECTS))
+    else:
+        some = json.dumps(sorted(projects))
+        yield from db.execute(_ORIGINS.format(projects="SELECT value FROM json_each(?)"), (some,))
 
 
 def _pieces(start: int, grain: int) -> Iterator[tuple[int, int, int]]:

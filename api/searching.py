@@ -2,7 +2,8 @@
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 from api.patterns import Pattern
@@ -23,6 +24,10 @@ class Origins(dict[str, bool]):
     def __init__(self, pattern: Pattern) -> None:
         super().__init__()
         self._pattern = pattern
+
+    def decide(self, origins: Sequence[str]) -> None:
+        """Ask for all of these at once."""
+        self.update(zip(origins, self._pattern.matching_whatever_follows(origins), strict=True))
 
     def __missing__(self, origin: str) -> bool:
         decided = self[origin] = self._pattern.matches_whatever_follows(origin.encode())
@@ -67,7 +72,8 @@ class Search:
     def matched_between(self, block: UrlBlock, since: int, until: int) -> Iterator[int]:
         """The family sets of all requests in scope that match, decided or not, with since ≤ time < until (µs)."""
         since, until = since - block.hour, until - block.hour
-        places = [place for place, offset in enumerate(block.offsets) if since <= offset < until]
+        inside = map(range(since, until).__contains__, block.offsets)  # 30 ns each, in C
+        places = list(compress(range(block.count), inside))
         if not places:
             return
         self.look()

@@ -4,11 +4,13 @@ Bare Falcon runs under the same gunicorn worker class and settings, access log i
 asked in turn, round after round; medians. Uncached answers are asked for with `Cache-Control: no-cache`.
 """
 
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from service import free_port, wait_for
 
@@ -16,7 +18,7 @@ from bench import product
 from bench.answers import FRESH, Api, Client, api, path
 from bench.cases import COUNTS, LOGS, STATS, Case
 from bench.figures import Cell, Chart, Options, Result, Table, median
-from bench.hammer import CONNECTIONS, Load, hammer
+from bench.hammer import CONNECTIONS, hammer
 from bench.load import BIG
 from bench.stores import Plan, build
 from bench.usage import Meter, tree
@@ -36,6 +38,14 @@ KINDS = (
 )
 
 
+class _Sample(NamedTuple):
+    """Requests/s, the 99th percentile of their seconds, CPU seconds of the server's processes a request."""
+
+    rate: float
+    p99: float
+    cpu: float
+
+
 def run(options: Options) -> Result:
     """Interleaved rounds of Freshet and bare Falcon for each kind of answer."""
     events = options.events or (SHORT_EVENTS if options.short else EVENTS)
@@ -52,7 +62,10 @@ def run(options: Options) -> Result:
                 bars.watcher.done(1)
     table = Table(
         f"HTTP: one worker, {CONNECTIONS} kept connections",
-        ["", "bytes", "requests/s", "p99 ms", "CPU µs/request", "bare Falcon requests/s", "p99 ms", "Freshet's share"],
+        [
+            *("", "bytes", "requests/s", "p99 ms", "CPU µs/request"),
+            *("bare Falcon requests/s", "p99 ms", "CPU µs/request", "Freshet's share"),
+        ],
         rows,
     )
     chart = Chart(
@@ -69,30 +82,33 @@ def _beside_bare(freshet: Api, case: Case, fresh: bool, seconds: float, rounds: 
     listen, key = freshet.settings.listen, freshet.client.key
     query = path(case.endpoint, case.parameters)
     body = freshet.client.ask(case.endpoint, case.parameters, FRESH if fresh else {}).body
-    own, cpu, asked = tree(freshet.process.pid)[1:], 0.0, 0.0
-    ours: list[Load] = []
-    bares: list[Load] = []
-    with _bare(folder, body) as bare:
+    ours: list[_Sample] = []
+    bares: list[_Sample] = []
+    with _bare(folder, body) as (bare, process):
         for _ in range(rounds):
-            meter = Meter(own=own)
-            ours.append(hammer(f"http://{listen}{query}", key, fresh, seconds))
-            cpu, asked = cpu + meter.read()[1]["own"], asked + ours[-1].rate * seconds
-            bares.append(hammer(f"http://{bare}{query}", key, fresh, seconds))
-    (rate, p99), (bare_rate, bare_p99) = (map(median, zip(*loads, strict=True)) for loads in (ours, bares))
-    micros = cpu / asked * 1e6
-    return [len(body), round(rate), p99 * 1000, micros, round(bare_rate), bare_p99 * 1000, f"{rate / bare_rate:.0%}"]
+            ours.append(_hammered(f"http://{listen}{query}", key, fresh, seconds, freshet.process.pid))
+            bares.append(_hammered(f"http://{bare}{query}", key, fresh, seconds, process.pid))
+    own, other = (_Sample(*map(median, zip(*samples, strict=True))) for samples in (ours, bares))
+    cells: list[Cell] = [cell for s in (own, other) for cell in (round(s.rate), s.p99 * 1000, s.cpu * 1e6)]
+    return [len(body), *cells, f"{own.rate / other.rate:.0%}"]
+
+
+def _hammered(url: str, key: str, fresh: bool, seconds: float, server: int) -> _Sample:
+    meter = Meter(own=tree(server)[1:])
+    load = hammer(url, key, fresh, seconds)
+    return _Sample(*load, meter.read()[1]["own"] / (load.rate * seconds))
 
 
 @contextmanager
-def _bare(folder: Path, body: bytes) -> Iterator[str]:
-    """Bare Falcon sending these bytes; gives where it listens."""
+def _bare(folder: Path, body: bytes) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Bare Falcon sending these bytes; gives where it listens, and its process."""
     file, listen = folder / "body", f"127.0.0.1:{free_port()}"
     file.write_bytes(body)
     arguments = ["-m", "bench.peers.bare_falcon", str(file), listen]
     process = product.start(arguments, Settings(), folder / "bare.log")
     try:
         wait_for("bare Falcon", lambda: _answers(listen))
-        yield listen
+        yield listen, process
     finally:
         process.terminate()
         process.wait(30)

@@ -38,23 +38,13 @@ def line(
     return written
 
 
-@pytest.mark.parametrize(
-    ("field", "state"),
-    [(b"Freshet; hit", "hit"), (b"Freshet; fwd=miss; collapsed", "fwd=miss; collapsed"), (b"Freshet", "-")],
-)
-def test_the_cache_s_state_is_that_of_its_header(
-    logger: AccessLogger, caplog: pytest.LogCaptureFixture, field: bytes, state: str
-) -> None:
-    assert line(logger, caplog, [(b"etag", b"x"), (b"cache-status", field)])["cache"] == state
-    assert line(logger, caplog)["cache"] == "-"
-
-
-def test_rows_and_endpoint_are_those_of_the_request_s_context(
+def test_rows_endpoint_and_cache_are_those_of_the_request_s_context(
     logger: AccessLogger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    context = SimpleNamespace(rows=7, endpoint="logs.all", caller=SimpleNamespace(name="a key"))
+    context = SimpleNamespace(rows=7, endpoint="logs.all", cache="hit", caller=SimpleNamespace(name="a key"))
     told = line(logger, caplog, environ={CONTEXT: context})
     assert (told["rows"], told["endpoint"], told["key"], told["ms"]) == (7, "logs.all", "a key", 1.5)
+    assert (told["cache"], line(logger, caplog)["cache"]) == ("hit", "-")
 
 
 def test_a_client_that_left_is_no_500(logger: AccessLogger, caplog: pytest.LogCaptureFixture) -> None:

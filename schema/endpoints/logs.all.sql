@@ -24,4 +24,4 @@ FROM recent_entries(
     @iso_timestamp_end,
     100
 )
-ORDER BY timestamp DESC, id DESC, record DESC
+ORDER BY place
