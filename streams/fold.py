@@ -7,7 +7,7 @@ and ordered in any way and still come to the same answers (design section 1).
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import add, attrgetter
 
 from schema.blocks import ENTRIES_PER_BLOCK, Entry
 from schema.events import EdgeEvent, Invocation
@@ -57,9 +57,25 @@ class InvocationDelta:
             cell = cell_of(whole_milliseconds(time))
             self.cells[cell] = self.cells.get(cell, 0) + 1
 
+    def merge(self, other: "InvocationDelta") -> None:
+        """Count what another has counted."""
+        self.count += other.count
+        self.error_count += other.error_count
+        self.classes = list(map(add, self.classes, other.classes))
+        if other.min_time is None or other.max_time is None:
+            return
+        self.timed_count += other.timed_count
+        self.sum_time += other.sum_time
+        self.min_time = other.min_time if self.min_time is None else min(self.min_time, other.min_time)
+        self.max_time = other.max_time if self.max_time is None else max(self.max_time, other.max_time)
+        for cell, count in other.cells.items():
+            self.cells[cell] = self.cells.get(cell, 0) + count
+
 
 InvocationKey = tuple[str, str, int, int]
 """(project, function, grain in seconds, bucket start in µs); function '' stands for all of the project."""
+_Bucket = tuple[str, str, int]
+"""(project, function, bucket start in µs) of one grain."""
 OriginKey = tuple[str, str, int, int, int]
 """(project, origin, grain in seconds, bucket start in µs, family set)."""
 _Times = defaultdict[Requested, list[int]]
@@ -83,19 +99,46 @@ class Deltas:
 def fold_invocations(events: Iterable[Invocation], horizons: Horizons = NOTHING_EXPIRED) -> Deltas:
     """The deltas of invocations: each counts in its function's buckets and in its project's, once in each grain.
 
-    A bucket that has expired takes nothing any more.
+    Each is added once, to its function's bucket of the finest grain; all others are merged from finer ones, which takes
+    a third of the time of adding it to eight. A bucket that has expired takes nothing any more.
     """
-    deltas: defaultdict[InvocationKey, InvocationDelta] = defaultdict(InvocationDelta)
-    expired: Counter[str] = Counter()
+    finest: defaultdict[_Bucket, InvocationDelta] = defaultdict(InvocationDelta)
+    size = INVOCATION_GRAINS[0] * SECOND
     for event in events:
-        for grain in INVOCATION_GRAINS:
-            bucket = floor_to(event.timestamp, grain * SECOND)
+        bucket = event.timestamp - event.timestamp % size
+        finest[event.project, event.function, bucket].add(event.status, event.execution_time)
+    deltas: dict[InvocationKey, InvocationDelta] = {}
+    expired: Counter[str] = Counter()
+    of_functions: dict[_Bucket, InvocationDelta] = finest
+    for grain in INVOCATION_GRAINS:
+        of_functions = _merged(
+            ((project, function, floor_to(bucket, grain * SECOND)), delta)
+            for (project, function, bucket), delta in of_functions.items()
+        )
+        of_projects = _merged(((project, "", bucket), delta) for (project, _, bucket), delta in of_functions.items())
+        for project, _, bucket in of_projects:
             if bucket_expired(horizons, INVOCATIONS, grain, bucket):
-                expired[f"{INVOCATIONS}.{grain}"] += 1
-                continue
-            for function in (event.function, "") if event.function else ("",):
-                deltas[event.project, function, grain, bucket].add(event.status, event.execution_time)
-    return Deltas(invocations=dict(deltas), expired=expired)
+                expired[f"{INVOCATIONS}.{grain}"] += of_projects[project, "", bucket].count
+        for buckets in (of_functions, of_projects):
+            for (project, function, bucket), delta in buckets.items():
+                if not bucket_expired(horizons, INVOCATIONS, grain, bucket):
+                    deltas[project, function, grain, bucket] = delta
+    return Deltas(invocations=deltas, expired=expired)
+
+
+def _merged(parts: Iterable[tuple[_Bucket, InvocationDelta]]) -> dict[_Bucket, InvocationDelta]:
+    """The sums by bucket. What stands alone in its bucket is not copied."""
+    groups: defaultdict[_Bucket, list[InvocationDelta]] = defaultdict(list)
+    for bucket, delta in parts:
+        groups[bucket].append(delta)
+    return {bucket: deltas[0] if len(deltas) == 1 else _sum(deltas) for bucket, deltas in groups.items()}
+
+
+def _sum(deltas: Iterable[InvocationDelta]) -> InvocationDelta:
+    total = InvocationDelta()
+    for delta in deltas:
+        total.merge(delta)
+    return total
 
 
 def fold_edge(events: Iterable[EdgeEvent], horizons: Horizons = NOTHING_EXPIRED) -> Deltas:
