@@ -20,9 +20,9 @@ EDGE = Topic(decode_edge, fold_edge)
 FUNCTIONS = Topic(decode_functions, fold_invocations)
 
 log = logging.getLogger("freshet.worker")
-BATCH_RECORDS = 5000  # of one fetch, all partitions together
+BATCH_RECORDS = 3000  # of one fetch, all partitions together; with these sizes see docs/decisions/0013-memory.md
 BATCH_BYTES = 4 << 20  # of one partition in one fetch
-BUFFERED_BATCHES = 4
+BUFFERED_BATCHES = 1  # beside the one being fetched and the one being applied
 PRUNE_EVERY = 1.0  # seconds
 SEAL_EVERY = 1.0  # seconds, where there was nothing to merge
 SEAL_RESTS = 4  # times as long as it has worked: a fifth of one core at most

@@ -1,6 +1,7 @@
 """The worker's process: migrations, topics, then the Faust application until it is told to stop."""
 
 import asyncio
+import ctypes
 import io
 import logging
 from typing import NoReturn
@@ -21,6 +22,8 @@ from streams.topics import prepare_topics  # noqa: E402
 from streams.watchdog import watch  # noqa: E402
 
 log = logging.getLogger("freshet.worker")
+_ARENAS, _MAPPED_FROM = -8, -3  # mallopt's M_ARENA_MAX and M_MMAP_THRESHOLD
+_LARGE = 256 << 10  # bytes
 
 
 def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
@@ -29,6 +32,7 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
     Raises FreshetError where it can't start.
     """
     set_up_logging()
+    _bound_heap()
     store = migrate(settings.data)
     if settings.broker == EMBEDDED:
         raise SettingsError("the embedded broker lives inside `freshet up`: set FRESHET_BROKER to kafka://host:port")
@@ -42,3 +46,15 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
         ).execute_from_commandline()
     finally:
         app.ingest.close()
+
+
+def _bound_heap() -> None:
+    """Have glibc keep one heap for all threads, and give back large pieces at once.
+
+    Records are made in one thread and freed in another, a few megabytes at a time: without this a worker at full speed
+    holds 30 MB more (docs/decisions/0013-memory.md). Elsewhere than on glibc nothing happens.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_ARENAS, 1)
+        mallopt(_MAPPED_FROM, _LARGE)
