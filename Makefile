@@ -10,7 +10,7 @@ run: .venv/run.stamp
 	@.venv/bin/freshet up --demo
 
 # Modules side by side, each with a Kafka of its own where it needs one: most tests wait for something most of the time.
-test: .venv/dev.stamp
+test: .venv/dev.stamp .cache/otel-collector
 	.venv/bin/python -m pytest -n 3 --dist loadfile
 
 lint: .venv/dev.stamp
@@ -49,6 +49,12 @@ lock: .venv/dev.stamp
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra bench --override requirements/bench-override.txt \
 		-c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/bench.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra fuzz -c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/fuzz.txt
+
+# OpenTelemetry's collector for the tests, of pinned modules.
+.cache/otel-collector: $(wildcard tests/otel_collector/*)
+	@echo "Building OpenTelemetry's collector (once, some minutes)"
+	@mkdir -p .cache
+	@cd tests/otel_collector && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../$@ .
 
 clean:
 	rm -rf .venv .cache data build *.egg-info

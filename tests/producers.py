@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIGURATIONS = ROOT / "docs" / "producers"
 UNPACKED = ROOT / ".cache" / "producers"
 """Debian's packages, unpacked and not installed: two of them can't be installed together."""
+COLLECTOR = ROOT / ".cache" / "otel-collector"
+"""OpenTelemetry's collector, which the Makefile builds from `otel_collector`."""
 LIBRARIES = UNPACKED / "usr" / "lib"
 
 
@@ -39,13 +41,17 @@ def configured(name: str, folder: Path, **places: str) -> Path:
 
 
 @contextmanager
-def running(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs until the block is left, its output in `folder`."""
+def running(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs until the block is left, its output in `folder`, with some environment of its own."""
     log = folder / f"{Path(command[0]).name}.log"
     libraries = os.pathsep.join([str(LIBRARIES / "syslog-ng"), os.environ.get("LD_LIBRARY_PATH", "")])
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=output, cwd=folder, env={**os.environ, "LD_LIBRARY_PATH": libraries}
+            command,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env={**os.environ, "LD_LIBRARY_PATH": libraries, **environment},
         )
         try:
             yield process
@@ -72,3 +78,10 @@ def syslog_ng(configuration: Path) -> list[str]:
     found = [] if modules is None else [f"--module-path={modules.parent}"]
     files = [f"--{name}=syslog-ng.{name}" for name in ("persist-file", "pidfile", "control")]
     return [program("syslog-ng"), "--foreground", "--no-caps", "-f", str(configuration), *files, *found]
+
+
+def otel_collector(configuration: Path) -> list[str]:
+    """The command that runs OpenTelemetry's collector. Raises RuntimeError where it has not been built."""
+    if not COLLECTOR.exists():
+        raise RuntimeError(f"{COLLECTOR} is not there: make builds it, with Go")
+    return [str(COLLECTOR), "--config", str(configuration)]

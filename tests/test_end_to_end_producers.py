@@ -6,12 +6,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import pytest
 from conftest import Topics
 from events import SECOND
 from kafka_broker import KafkaBroker
-from producers import configured, program, rsyslog, running, syslog_ng
+from producers import configured, otel_collector, program, rsyslog, running, syslog_ng
 from service import Service, free_port, wait_for
 
 NOW = 1_750_000_000_123_456
@@ -149,6 +151,55 @@ def test_kcat(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
         subprocess.run([*produce, *arguments], check=True, timeout=60, capture_output=True)
     rows = rows_of(serving, "kcat", 5)
     assert [row["event_message"] for row in rows] == [f"line {number}" for number in range(4, -1, -1)]
+
+
+def otlp(value: Any) -> dict[str, Any]:
+    """A text, a whole number or a map in OTLP's JSON."""
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": otlp_attributes(value)}}
+    return {"stringValue": value} if isinstance(value, str) else {"intValue": str(value)}
+
+
+def otlp_attributes(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": otlp(value)} for key, value in fields.items()]
+
+
+def test_otel_collector(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
+    port, project, host = free_port(), "otel-project", "otel.example"
+    topic = {name: places[name] for name in ("cloudflare.logs.prod",)}
+    configuration = configured("otel-collector.yaml", tmp_path, **topic, **{"localhost:4318": f"localhost:{port}"})
+    fields = [
+        {"metadata": {"request": {"method": m, "host": host, "path": p}, "response": {"status_code": s}}}
+        for m, p, s in REQUESTS
+    ]
+    records = [
+        {"timeUnixNano": f"{STAMPED}999", "body": otlp(ACCESS % request), "attributes": otlp_attributes(attributes)}
+        for request, attributes in zip(REQUESTS, fields, strict=True)
+    ]
+    resource = {"resource": {"attributes": otlp_attributes({"project": project})}}
+    logs = {"resourceLogs": [{**resource, "scopeLogs": [{"logRecords": records}]}]}
+    request = Request(
+        f"http://localhost:{port}/v1/logs", json.dumps(logs).encode(), {"Content-Type": "application/json"}
+    )
+    command = otel_collector(configuration)
+    with running(command, tmp_path, KAFKA_BROKER=serving.kafka.bootstrap) as process:
+
+        def send() -> bool:
+            assert process.poll() is None, (tmp_path / "otel-collector.log").read_text()
+            try:
+                with urlopen(request, timeout=30) as answer:  # noqa: S310
+                    return bool(answer.status == 200)
+            except URLError as error:
+                assert isinstance(error.reason, ConnectionRefusedError), error
+                return False
+
+        wait_for("the collector to listen", send)
+        rows = rows_of(serving, project, 3)
+    assert {row["timestamp"] for row in rows} == {STAMPED}
+    seen = {row["event_message"]: row["metadata"] for row in rows}
+    assert seen == {ACCESS % request: attributes["metadata"] for request, attributes in zip(REQUESTS, fields, strict=True)}
+    (counts,) = serving.rows("usage.api-counts", project=f"^https://{host}/", interval="minutely")
+    assert counts == {"timestamp": "2025-06-15T15:06:00", **TOTALS}
 
 
 def listens(port: int) -> bool:
