@@ -49,9 +49,11 @@ lock: .venv/dev.stamp
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra bench --override requirements/bench-override.txt \
 		-c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/bench.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra fuzz -c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/fuzz.txt
+	uv pip compile -q --generate-hashes --no-emit-index-url --group go --python-version 3.11 -o requirements/go.txt
 
 # OpenTelemetry's collector for the tests, of pinned modules.
 .cache/otel-collector: $(wildcard tests/otel_collector/*)
+	@command -v go >/dev/null || { echo "OpenTelemetry's collector needs Go 1.21 or newer"; exit 1; }
 	@echo "Building OpenTelemetry's collector (once, some minutes)"
 	@mkdir -p .cache
 	@cd tests/otel_collector && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../$@ .
