@@ -2,15 +2,18 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 .DELETE_ON_ERROR:
-.PHONY: setup run test lint bench chaos load fuzz fuzz-http docs lock clean
+.PHONY: setup producers run test lint bench chaos load fuzz fuzz-http docs lock clean
 
 setup: .venv/dev.stamp
+
+# The log shippers that the tests run, but for those that .ci/producers fetches.
+producers: .cache/otel-collector .cache/log4j
 
 run: .venv/run.stamp
 	@.venv/bin/freshet up --demo
 
 # Modules side by side, each with a Kafka of its own where it needs one: most tests wait for something most of the time.
-test: .venv/dev.stamp .cache/otel-collector
+test: .venv/dev.stamp producers
 	.venv/bin/python -m pytest -n 3 --dist loadfile
 
 lint: .venv/dev.stamp
@@ -57,6 +60,11 @@ lock: .venv/dev.stamp
 	@echo "Building OpenTelemetry's collector (once, some minutes)"
 	@mkdir -p .cache
 	@cd tests/otel_collector && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../$@ .
+
+.cache/log4j: tests/log4j/pom.xml
+	@rm -rf $@
+	@mvn -B -q -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$@
+	@touch $@
 
 clean:
 	rm -rf .venv .cache data build *.egg-info

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIGURATIONS = ROOT / "docs" / "producers"
 UNPACKED = ROOT / ".cache" / "producers"
 """Debian's packages, unpacked and not installed: two of them can't be installed together."""
-COLLECTOR = ROOT / ".cache" / "otel-collector"
-"""OpenTelemetry's collector, which the Makefile builds from `otel_collector`."""
+MADE = ROOT / ".cache"
+"""What `make producers` leaves."""
 LIBRARIES = UNPACKED / "usr" / "lib"
 
 
@@ -80,8 +80,20 @@ def syslog_ng(configuration: Path) -> list[str]:
     return [program("syslog-ng"), "--foreground", "--no-caps", "-f", str(configuration), *files, *found]
 
 
+def made(name: str) -> Path:
+    """A program or a folder of jars that make has left. Raises RuntimeError where it is not there."""
+    if not (MADE / name).exists():
+        raise RuntimeError(f"{MADE / name} is not there: make producers")
+    return MADE / name
+
+
 def otel_collector(configuration: Path) -> list[str]:
-    """The command that runs OpenTelemetry's collector. Raises RuntimeError where it has not been built."""
-    if not COLLECTOR.exists():
-        raise RuntimeError(f"{COLLECTOR} is not there: make builds it, with Go")
-    return [str(COLLECTOR), "--config", str(configuration)]
+    """The command that runs OpenTelemetry's collector."""
+    return [str(made("otel-collector")), "--config", str(configuration)]
+
+
+def log4j(configuration: Path, host: str) -> list[str]:
+    """The command that logs the requests to a host that stand on standard input."""
+    source = ROOT / "tests" / "log4j" / "Requests.java"
+    settings = f"-Dlog4j2.configurationFile={configuration}"
+    return [program("java"), "-cp", f"{made('log4j')}/*", settings, str(source), host]

@@ -3,6 +3,7 @@
 import json
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from conftest import Topics
 from events import SECOND
 from kafka_broker import KafkaBroker
-from producers import configured, otel_collector, program, rsyslog, running, syslog_ng
+from producers import configured, log4j, otel_collector, program, rsyslog, running, syslog_ng
 from service import Service, free_port, wait_for
 
 NOW = 1_750_000_000_123_456
@@ -151,6 +152,26 @@ def test_kcat(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
         subprocess.run([*produce, *arguments], check=True, timeout=60, capture_output=True)
     rows = rows_of(serving, "kcat", 5)
     assert [row["event_message"] for row in rows] == [f"line {number}" for number in range(4, -1, -1)]
+
+
+def test_log4j(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
+    host, project = "log4j.example", "log4j-project"
+    edge = {name: places[name] for name in ("localhost:9092", "cloudflare.logs.prod")}
+    configuration = configured("log4j2.xml", tmp_path, **edge, **{'"default"': f'"{project}"'})
+    lines = "".join(f"{m}\t{p}\t{s}\t{ACCESS % (m, p, s)}\n" for m, p, s in REQUESTS)
+    began = time.time_ns() // 1000
+    ran = subprocess.run(
+        log4j(configuration, host), input=lines.encode(), timeout=120, capture_output=True, check=True, cwd=tmp_path
+    )
+    assert not ran.stdout, ran.stdout
+    rows = rows_of(serving, project, 3)
+    assert all(began <= row["timestamp"] <= time.time_ns() // 1000 for row in rows)
+    assert [row["event_message"] for row in rows] == [ACCESS % request for request in REQUESTS]
+    assert [row["metadata"] for row in rows] == [
+        {"request": {"method": m, "path": p, "host": host}, "response": {"status_code": str(s)}} for m, p, s in REQUESTS
+    ]
+    (counts,) = serving.rows("usage.api-counts", project=f"^https://{host}/", interval="hourly")
+    assert {name: counts[name] for name in TOTALS} == TOTALS
 
 
 def otlp(value: Any) -> dict[str, Any]:
