@@ -7,7 +7,7 @@ PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
 setup: .venv/dev.stamp
 
 # The log shippers that the tests run, but for those that .ci/producers fetches.
-producers: .cache/otel-collector .cache/log4j
+producers: .cache/otel-collector .cache/telegraf .cache/log4j
 
 run: .venv/run.stamp
 	@.venv/bin/freshet up --demo
@@ -54,12 +54,16 @@ lock: .venv/dev.stamp
 	uv pip compile -q --generate-hashes --no-emit-index-url --extra fuzz -c requirements/run.txt --python-version 3.11 pyproject.toml -o requirements/fuzz.txt
 	uv pip compile -q --generate-hashes --no-emit-index-url --group go --python-version 3.11 -o requirements/go.txt
 
-# OpenTelemetry's collector for the tests, of pinned modules.
-.cache/otel-collector: $(wildcard tests/otel_collector/*)
-	@command -v go >/dev/null || { echo "OpenTelemetry's collector needs Go 1.21 or newer"; exit 1; }
-	@echo "Building OpenTelemetry's collector (once, some minutes)"
-	@mkdir -p .cache
-	@cd tests/otel_collector && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../$@ .
+# Log shippers for the tests, of pinned modules, with the few parts that their files in docs/producers name.
+go_build = command -v go >/dev/null || { echo "$(@F) needs Go 1.21 or newer"; exit 1; }; \
+	echo "Building $(@F) (once, a minute or two)"; \
+	mkdir -p .cache; cd $(<D) && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../$@
+
+.cache/otel-collector: tests/otel_collector/main.go tests/otel_collector/go.mod tests/otel_collector/go.sum
+	@$(go_build) .
+
+.cache/telegraf: tests/telegraf/go.mod tests/telegraf/go.sum
+	@$(go_build) -tags custom,inputs.tail,outputs.kafka,parsers.json_v2,serializers.json github.com/influxdata/telegraf/cmd/telegraf
 
 .cache/log4j: tests/log4j/pom.xml
 	@rm -rf $@

@@ -97,3 +97,8 @@ def log4j(configuration: Path, host: str) -> list[str]:
     source = ROOT / "tests" / "log4j" / "Requests.java"
     settings = f"-Dlog4j2.configurationFile={configuration}"
     return [program("java"), "-cp", f"{made('log4j')}/*", settings, str(source), host]
+
+
+def telegraf(configuration: Path) -> list[str]:
+    """The command that runs Telegraf."""
+    return [str(made("telegraf")), "--config", str(configuration)]
