@@ -76,3 +76,8 @@ def test_every_target_of_the_readme_is_in_the_makefile() -> None:
             r"\bmake ([a-z]+(?:-[a-z]+)*)", "\n".join(re.findall(r"`[^`]*`|^make .*$", document.read_text(), re.M))
         ):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_vectors_file_has_nothing_that_vector_would_take_for_a_variable() -> None:
+    """Before release 0.57 it fills them in in comments too, and does not start where one is missing."""
+    assert "$" not in (ROOT / "docs" / "producers" / "vector.yaml").read_text()
