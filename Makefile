@@ -67,7 +67,7 @@ go_build = command -v go >/dev/null || { echo "$(@F) needs Go 1.21 or newer"; ex
 
 .cache/log4j: tests/log4j/pom.xml
 	@rm -rf $@
-	@mvn -B -q -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$@
+	@mvn -B -q -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$@
 	@touch $@
 
 clean:

@@ -1,11 +1,15 @@
 """The real log shippers that the tests run, on their configurations in docs/producers."""
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGURATIONS = ROOT / "docs" / "producers"
@@ -97,6 +101,19 @@ def log4j(configuration: Path, host: str) -> list[str]:
     source = ROOT / "tests" / "log4j" / "Requests.java"
     settings = f"-Dlog4j2.configurationFile={configuration}"
     return [program("java"), "-cp", f"{made('log4j')}/*", settings, str(source), host]
+
+
+def post_logs(port: int, logs: dict[str, Any]) -> bool:
+    """Whether the collector took logs, as OTLP's JSON; it has not where nothing listens yet."""
+    headers = {"Content-Type": "application/json"}
+    request = Request(f"http://localhost:{port}/v1/logs", json.dumps(logs).encode(), headers)
+    try:
+        with urlopen(request, timeout=30) as answer:  # noqa: S310
+            return bool(answer.status == 200)
+    except URLError as error:
+        if not isinstance(error.reason, ConnectionRefusedError):
+            raise
+        return False
 
 
 def telegraf(configuration: Path) -> list[str]:

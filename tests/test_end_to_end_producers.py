@@ -7,14 +7,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
 import pytest
 from conftest import Topics
 from events import SECOND
 from kafka_broker import KafkaBroker
-from producers import configured, log4j, otel_collector, program, rsyslog, running, syslog_ng, telegraf
+from producers import configured, log4j, otel_collector, post_logs, program, rsyslog, running, syslog_ng, telegraf
 from service import Service, free_port, wait_for
 
 NOW = 1_750_000_000_123_456
@@ -235,23 +233,8 @@ def test_otel_collector(serving: Service, places: dict[str, str], tmp_path: Path
     ]
     resource = {"resource": {"attributes": otlp_attributes({"project": project})}}
     logs = {"resourceLogs": [{**resource, "scopeLogs": [{"logRecords": records}]}]}
-    request = Request(
-        f"http://localhost:{port}/v1/logs", json.dumps(logs).encode(), {"Content-Type": "application/json"}
-    )
-    command = otel_collector(configuration)
-    with running(command, tmp_path, KAFKA_BROKER=serving.kafka.bootstrap) as process:
-
-        def send() -> bool:
-            assert process.poll() is None, (tmp_path / "otel-collector.log").read_text()
-            try:
-                with urlopen(request, timeout=30) as answer:  # noqa: S310
-                    return bool(answer.status == 200)
-            except URLError as error:
-                if not isinstance(error.reason, ConnectionRefusedError):
-                    raise
-                return False
-
-        wait_for("the collector to listen", send)
+    with running(otel_collector(configuration), tmp_path, KAFKA_BROKER=serving.kafka.bootstrap):
+        wait_for("the collector to listen", lambda: post_logs(port, logs))
         hold_requests_at_their_time(serving, project, host)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from events import Traffic
 from kafka_broker import KafkaBroker
-from service import Service, free_port
+from producers import CONFIGURATIONS, log4j, otel_collector, post_logs, program, running, telegraf
+from service import Service, free_port, wait_for
 
 from ops.keys import add_key
 from schema.connection import connection
@@ -227,3 +229,51 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, setting: str) -> None
     )
     with pytest.raises(SettingsError, match=f"FRESHET_{setting.upper()} is .*absent"):
         connection(settings)
+
+
+def with_login(name: str) -> str:
+    """A producer's configuration in which the lines for TLS and a login, its last comments, are no comments."""
+    above, mark, lines = (CONFIGURATIONS / name).read_text().partition("With TLS and a login:\n")
+    assert mark
+    return above.rpartition("\n")[0] + "\n" + re.sub(r"^( *)(?:# ?|-->$)", r"\1", lines, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["kcat.conf", "log4j2.xml", "otel-collector.yaml", "telegraf.conf"])
+def test_a_producer_reaches_it_with_the_lines_for_it(name: str, secured: Secured, tmp_path: Path) -> None:
+    """Its configuration has them as comments. Debian 12's librdkafka can't log in by SCRAM to Kafka 4."""
+    user, password, topic = "shipper", "its-password", f"edge-{uuid4().hex[:12]}"
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    login = UserScramCredentialUpsertion(user, credential, password.encode())
+    admin = AdminClient({"bootstrap.servers": secured.kafka.bootstrap})
+    admin.alter_user_scram_credentials([login])[user].result(30)
+    secured.kafka.create_topic(topic, 1)
+    broker, port, log = f"127.0.0.1:{secured.ports['SASL_SSL']}", free_port(), tmp_path / "access.json"
+    text = with_login(name)
+    if name == "kcat.conf":
+        user, password, text = USER, PASSWORD, text.replace("SCRAM-SHA-512", "PLAIN")
+    for there, here in {
+        **{"localhost:9092": broker, "localhost:4318": f"localhost:{port}", "cloudflare.logs.prod": topic},
+        **{"/etc/ssl/kafka-ca.pem": str(secured.authority), "freshet": user, "…": password},
+        **{"/var/log/nginx/access.json": str(log), "/var/lib/telegraf/state": str(tmp_path / "state")},
+    }.items():
+        text = text.replace(there, here)
+    configuration = tmp_path / name
+    configuration.write_text(text)
+    log.write_text('{"time":"2025-06-15T15:06:30Z","method":"GET","path":"/","host":"h","status":200,"line":"GET"}\n')
+    command = {
+        "kcat.conf": [program("kcat"), "-F", str(configuration), "-P", "-t", topic],
+        "log4j2.xml": log4j(configuration, "h"),
+        "otel-collector.yaml": otel_collector(configuration),
+        "telegraf.conf": telegraf(configuration),
+    }[name]
+    if name in ("kcat.conf", "log4j2.xml"):
+        line = b"GET\t/\t200\tGET\n"
+        ran = subprocess.run(command, input=line, timeout=60, capture_output=True, cwd=tmp_path, check=False)
+        assert ran.returncode == 0, ran.stderr.decode()
+    else:
+        with running(command, tmp_path):
+            if name == "otel-collector.yaml":
+                logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "GET"}}]}]}]}
+                wait_for("the collector to listen", lambda: post_logs(port, logs))
+            wait_for("a message", lambda: secured.kafka.read_all(topic))
+    assert len(secured.kafka.read_all(topic)) == 1
