@@ -246,7 +246,7 @@ def test_a_producer_reaches_it_with_the_lines_for_it(name: str, secured: Secured
     login = UserScramCredentialUpsertion(user, credential, password.encode())
     admin = AdminClient({"bootstrap.servers": secured.kafka.bootstrap})
     admin.alter_user_scram_credentials([login])[user].result(30)
-    secured.kafka.create_topic(topic, 1)
+    secured.kafka.create_topic(topic, 1, {"retention.ms": "-1"})  # Telegraf's records have the lines' time
     broker, port, log = f"127.0.0.1:{secured.ports['SASL_SSL']}", free_port(), tmp_path / "access.json"
     text = with_login(name)
     if name == "kcat.conf":
