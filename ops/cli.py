@@ -1,33 +1,15 @@
 """The command line. Each command imports what it needs, so that none waits for the others' libraries."""
 
 import json
-import sqlite3
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
 
 import click
 
+from ops.failures import command as _command
+from ops.rejects_cli import rejects
 from schema.errors import FreshetError
 from schema.settings import Settings, load_settings, parse_duration
-
-P = ParamSpec("P")
-
-
-def _command(run: Callable[P, None]) -> Callable[P, None]:
-    """Turns Freshet's own errors, and the system's, into one line on standard error and exit code 1."""
-
-    @wraps(run)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            run(*args, **kwargs)
-        except (FreshetError, OSError, sqlite3.OperationalError) as error:
-            click.echo(f"freshet: {error}", err=True)
-            sys.exit(1)
-
-    return wrapped
 
 
 def _child(settings: Settings, with_parent: bool) -> Settings:
@@ -154,6 +136,9 @@ def keys_revoke(name: str) -> None:
 
     revoke_key(load_settings().data, name)
     click.echo(f"{name} is revoked")
+
+
+main.add_command(rejects)
 
 
 @main.command()

@@ -6,25 +6,14 @@ its siblings nothing.
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
-
-import msgspec
 
 from schema.events import Decoded, EdgeEvent, Event, Invocation, PlacedReject, Source
 from schema.fields import EdgeElement, Envelope, FunctionElement, Reader, Shape, only
-from schema.messages import (
-    LARGEST_MESSAGE,
-    WHOLE_MESSAGE,
-    Element,
-    Reject,
-    is_utf8,
-    pair_surrogates,
-    split,
-    too_deep,
-    trim,
-)
+from schema.messages import Reject
 from schema.numbers import Number, exact, scaled_floor, whole
+from schema.parts import Parts, parts_of_message
 from schema.timestamps import DAY, in_range, parse_event_time
 from schema.urls import build_url, families_in, origin_of, path_of
 
@@ -74,14 +63,14 @@ class _Refused(Exception):
     """An element is no event; the argument is one of the reasons of contract section 4."""
 
 
-def decode_edge(source: Source, records: Iterable[Record]) -> Decoded[EdgeEvent]:
+def decode_edge(source: Source, records: Iterable[Record], parts: Parts = parts_of_message) -> Decoded[EdgeEvent]:
     """The events of a batch of the edge topic, in the records' order."""
-    return _decode(source, records, _edge, _edge_event)
+    return _decode(source, records, _edge, _edge_event, parts)
 
 
-def decode_functions(source: Source, records: Iterable[Record]) -> Decoded[Invocation]:
+def decode_functions(source: Source, records: Iterable[Record], parts: Parts = parts_of_message) -> Decoded[Invocation]:
     """The invocations of a batch of the functions topic, in the records' order."""
-    return _decode(source, records, _function, _invocation)
+    return _decode(source, records, _function, _invocation, parts)
 
 
 def _decode(
@@ -89,12 +78,13 @@ def _decode(
     records: Iterable[Record],
     reader: Reader[Shape],
     make: Callable[[Shape, bytes, _Place, Counter[str]], Event | None],
+    parts: Parts,
 ) -> Decoded[Event]:
     decoded: Decoded[Event] = Decoded()
     place = _Place(source)
     for record in records:
         place.offset, place.timestamp = record.offset, record.timestamp
-        for part in _parts(record.value, reader, decoded.counts):
+        for part in parts(record.value, reader, decoded.counts):
             try:
                 if isinstance(part, Reject):
                     raise _Refused(part.reason)
@@ -104,52 +94,8 @@ def _decode(
                     decoded.events.append(event)
             except _Refused as refused:
                 reject = part if isinstance(part, Reject) else Reject(part[0].index, str(refused), part[0].data)
-                decoded.rejects.append(PlacedReject(record.offset, reject))
+                decoded.rejects.append(PlacedReject(record.offset, reject, record.timestamp))
     return decoded
-
-
-def _parts(
-    value: bytes | None, reader: Reader[Shape], counts: Counter[str]
-) -> Iterator[tuple[Element, Shape] | Reject]:
-    if value and len(value) <= LARGEST_MESSAGE:
-        try:  # nearly every message is one well-shaped object
-            fields: Any = reader.read(value)
-            single = fields.batch is msgspec.UNSET and fields.resource_logs is msgspec.UNSET
-            if single and is_utf8(value) and not too_deep(value):
-                yield Element(0, value), fields
-                return
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            pass  # the long way tells what it is
-    yield from _parts_of_any(value, reader, counts)
-
-
-def _parts_of_any(
-    value: bytes | None, reader: Reader[Shape], counts: Counter[str]
-) -> Iterator[tuple[Element, Shape] | Reject]:
-    if value is not None and len(value) > LARGEST_MESSAGE:
-        yield Reject(WHOLE_MESSAGE, "too_large", value)
-        return
-    message = trim(value or b"")
-    if not message:
-        counts["empty"] += 1
-        return
-    if not is_utf8(message):
-        yield Reject(WHOLE_MESSAGE, "not_utf8", message)
-        return
-    found = False
-    for part in split(pair_surrogates(message)):
-        found = True
-        if isinstance(part, Reject):
-            yield part
-        elif too_deep(part.data):
-            yield Reject(part.index, "too_deep", part.data)
-        else:
-            try:
-                yield part, reader.read(part.data)
-            except msgspec.ValidationError:
-                yield part, reader.read_by_level(part.data, counts)
-    if not found:
-        counts["empty"] += 1
 
 
 def _edge_event(element: EdgeElement, data: bytes, place: _Place, counts: Counter[str]) -> EdgeEvent:

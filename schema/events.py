@@ -55,10 +55,11 @@ Event = TypeVar("Event", EdgeEvent, Invocation)
 
 
 class PlacedReject(NamedTuple):
-    """A reject and the offset of the message that it was found in."""
+    """A reject, and the offset and time (in ms) of the message that it was found in."""
 
     offset: int
     reject: Reject
+    timestamp: int = 0
 
 
 @dataclass(slots=True)

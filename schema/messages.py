@@ -151,25 +151,33 @@ def _otlp(document: dict[str, Any], message: bytes) -> Iterator[Element | Reject
             yield Element(index, msgspec.json.encode(record))
 
 
+def element_of(index: int, data: bytes) -> Element | Reject:
+    """The element that bytes without surrounding white space are, or what is wrong with them."""
+    if too_deep(data, _PRUNED):
+        data = _prune(data)
+    try:
+        _skip(data)
+    except msgspec.DecodeError:
+        return Reject(index, "not_json", data)
+    return Element(index, data) if data.startswith(b"{") else _no_object(index, data)
+
+
 def _lines(value: bytes) -> Iterator[Element | Reject]:
     if value.count(b"\n") > MOST_ELEMENTS:
         return iter((Reject(WHOLE_MESSAGE, "too_large", value),))
     found: list[Element | Reject] = []
     for number, line in enumerate(value.split(b"\n")):
         line = line.strip(_SPACE)
-        if not line:
-            continue
-        if too_deep(line, _PRUNED):
-            line = _prune(line)
-        try:
-            _skip(line)
-        except msgspec.DecodeError:
-            found.append(Reject(number, "not_json", line))
-            continue
-        found.append(Element(number, line) if line.startswith(b"{") else _no_object(number, line))
+        if line:
+            found.append(element_of(number, line))
     if len(found) > 1 and any(isinstance(part, Element) for part in found):
         return iter(found)
     return iter((Reject(WHOLE_MESSAGE, "not_json", value),))
+
+
+def is_pruned(value: bytes) -> bool:
+    """Whether what nests too deep for the decoder may have been left out of an element or a message."""
+    return too_deep(value, _PRUNED - 1)
 
 
 def _prune(value: bytes) -> bytes:

@@ -154,6 +154,18 @@ def _sealing(db: Database) -> None:
         db.execute(statement)
 
 
+@store_migrations(name="0003_retry")
+def _retry(db: Database) -> None:
+    """What decoding a reject again needs (docs/decisions/0010-retry.md).
+
+    `timestamp` is its message's in ms, 0 where it is not known; `size` that of all its bytes, of which `data` may hold
+    the first alone; events of it from `folded_from` (µs) on are in the tables.
+    """
+    for column in ("timestamp INTEGER NOT NULL DEFAULT 0", "size INTEGER NOT NULL DEFAULT 0", "folded_from INTEGER"):
+        db.execute(f"ALTER TABLE rejects ADD COLUMN {column}")
+    db.execute("UPDATE rejects SET size = length(data) + (length(data) = 4096)")  # which may have been cut
+
+
 @control_migrations(name="0001_tables")
 def _control(db: Database) -> None:
     for statement in (

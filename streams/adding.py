@@ -36,8 +36,8 @@ VALUES (?, ?, ?, ?, ?, ?)
 """
 _ADD_URL_BLOCK = "INSERT INTO url_blocks (min_timestamp, max_timestamp, count, payload) VALUES (?, ?, ?, ?)"
 _ADD_REJECT = """
-INSERT INTO rejects (log, topic, partition, "offset", element, reason, rejected_at, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO rejects (log, topic, partition, "offset", timestamp, element, reason, rejected_at, size, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _ADD_COUNTER = """
 INSERT INTO counters (topic, name, count) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count
@@ -66,8 +66,11 @@ def add(
         db.executemany(
             _ADD_REJECT,
             [
-                (*source, offset, reject.index, reject.reason, now, reject.data[:KEPT_REJECT_BYTES])
-                for offset, reject in rejects[-KEPT_REJECTS:]
+                (
+                    *(*source, offset, timestamp, reject.index, reject.reason),
+                    *(now, len(reject.data), reject.data[:KEPT_REJECT_BYTES]),
+                )
+                for offset, reject, timestamp in rejects[-KEPT_REJECTS:]
             ],
         )
         db.execute("DELETE FROM rejects WHERE id <= (SELECT max(id) FROM rejects) - ?", (KEPT_REJECTS,))

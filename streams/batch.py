@@ -38,9 +38,9 @@ def last_record(record: Record) -> LastRecord:
 
 @dataclass(frozen=True, slots=True)
 class Topic(Generic[Event]):
-    """How one topic's records become deltas."""
+    """How one topic's records become deltas: `decode_edge` or `decode_functions`, and the fold of its events."""
 
-    decode: Callable[[Source, Sequence[Record]], Decoded[Event]]
+    decode: Callable[..., Decoded[Event]]
     fold: Callable[[Sequence[Event], Horizons], Deltas]
 
     def folded(
@@ -56,8 +56,8 @@ class Topic(Generic[Event]):
         counts = Counter(decoded.counts)
         counts["messages"] += len(batch.records)
         counts["events"] += len(decoded.events)
-        for _, reject in decoded.rejects:
-            counts[f"reject.{reject.reason}"] += 1
+        for placed in decoded.rejects:
+            counts[f"reject.{placed.reject.reason}"] += 1
         for kind, count in deltas.expired.items():
             counts[f"expired.{kind}"] += count
         return FoldedBatch(

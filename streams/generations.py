@@ -24,7 +24,20 @@ def sole_replay(data: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FreshetError(f"another replay or verify is running on {data}: wait for it, or stop it") from error
+            raise FreshetError(
+                f"another replay or verify, or a retry of rejects, is running on {data}: wait for it, or stop it"
+            ) from error
+        yield
+
+
+@contextmanager
+def no_replay(data: Path) -> Iterator[None]:
+    """Have no replay or verify begin. Raises FreshetError while one is running."""
+    with _lock_file(data).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FreshetError(f"a replay or verify is running on {data}: wait for it, or stop it") from error
         yield
 
 

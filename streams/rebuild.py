@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from schema.connection import connection
@@ -18,6 +18,8 @@ from streams.packing import Packer
 from streams.store import Store
 
 _WAIT_MILLISECONDS = 500
+_NEAR = 100  # offsets: so many are read over rather than sought
+_ANSWER_SECONDS = 30.0
 _FETCH_BYTES = 4 << 20  # of one partition
 Report = Callable[[int], None]
 """Told how many offsets have been read since it was last told."""
@@ -36,14 +38,14 @@ class Stretch:
 class LogReader:
     """A consumer outside every group, that reads only what is asked for."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, fetch_bytes: int = _FETCH_BYTES) -> None:
         self._settings = settings
         self._consumer = AIOKafkaConsumer(
             **connection(settings),
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
-            max_partition_fetch_bytes=_FETCH_BYTES,
+            max_partition_fetch_bytes=fetch_bytes,
         )
 
     async def __aenter__(self) -> Self:
@@ -81,6 +83,29 @@ class LogReader:
         found = await self._consumer.offsets_for_times(dict.fromkeys(partitions, milliseconds))
         ends = await self.ends(partitions)
         return {tp: found[tp].offset if found.get(tp) is not None else ends[tp] for tp in partitions}
+
+    async def record(self, tp: TopicPartition, offset: int) -> ConsumerRecord | None:
+        """The record at an offset before the partition's end; None where the log no longer has it.
+
+        Read in ascending order, near ones are not fetched anew. Raises LogError where the broker does not answer.
+        """
+        if tp not in self._consumer.assignment():
+            self._consumer.assign([tp])
+            self._consumer.seek(tp, offset)
+        elif not 0 <= offset - await self._consumer.position(tp) <= _NEAR:
+            self._consumer.seek(tp, offset)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                while await self._consumer.position(tp) <= offset:
+                    fetched = await self._consumer.getmany(tp, timeout_ms=_WAIT_MILLISECONDS, max_records=1)
+                    for record in fetched.get(tp, ()):
+                        if record.offset == offset:
+                            return record
+        except OffsetOutOfRangeError:
+            self._consumer.unsubscribe()  # the next one seeks anew
+        except TimeoutError as error:
+            raise LogError(f"{tp.topic}[{tp.partition}]: offset {offset} was not answered in time") from error
+        return None
 
     async def read(self, stretches: list[Stretch], store: Store, report: Report) -> None:
         """Apply every stretch from its next offset to its limit, which must not be beyond its log's committed end.

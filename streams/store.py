@@ -235,6 +235,19 @@ class Store:
             if db.in_transaction:
                 db.execute("ROLLBACK")
 
+    def note_largest(self, db: sqlite3.Connection, source: Source, offset: int, largest: int) -> None:
+        """Within a transaction: an event of this time (µs) came out of an offset behind the position after all.
+
+        What bounds how new the events before an offset are has to hold for it too: a replay cuts by it.
+        """
+        place = {**dict(zip(("log", "topic", "partition"), source, strict=True)), "offset": offset, "largest": largest}
+        here = "log = :log AND topic = :topic AND partition = :partition"
+        for update in (
+            f'UPDATE marks SET largest_timestamp = :largest WHERE {here} AND "offset" > :offset',  # noqa: S608
+            f"UPDATE positions SET largest_timestamp = :largest WHERE {here}",  # noqa: S608
+        ):
+            db.execute(f"{update} AND coalesce(largest_timestamp, 0) < :largest", place)
+
     def _move(self, db: sqlite3.Connection, batch: FoldedBatch) -> bool:
         """Step 3."""
         log, topic, partition = batch.source

@@ -66,7 +66,7 @@ class MarkedStore(Store):
         self._meet(batch, _BEFORE_COMMIT)
 
     def _meet(self, batch: FoldedBatch, what: str, blow: signal.Signals = signal.SIGKILL) -> None:
-        for _, reject in batch.rejects:
+        for _, reject, _ in batch.rejects:
             found = _MARKER.fullmatch(reject.data)
             if found and found[2].decode() == what and int(found[1]) not in fired_markers(self.fired):
                 with self.fired.open("a") as file:

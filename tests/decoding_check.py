@@ -74,14 +74,14 @@ def check(given: Input, *, with_oracle: bool = True) -> None:
     rows = [entry_row(Entry(event.timestamp, event.missing_id, event.data)) for event in edge]
     took = time.process_time() - began
     assert took < SECONDS + SECONDS_A_BYTE * len(given.value), f"{len(given.value):,} bytes took {took:.2f} s"
-    assert sum(len(reject.data) for _, reject in decoded.rejects) <= 2 * len(given.value) + 64
+    assert sum(len(reject.data) for _, reject, _ in decoded.rejects) <= 2 * len(given.value) + 64
     for row in rows:
         json.dumps([row.id, row.event_message, row.metadata], ensure_ascii=False).encode()
     if not with_oracle or _BEYOND.search(given.value):
         return
     oracle = Oracle(SOURCE_LOG, "edge", "functions")
     oracle.feed([Record(given.topic, PARTITION, OFFSET, given.record_ms, given.value)])
-    rejects = sorted((offset, reject.index, reject.reason) for offset, reject in decoded.rejects)
+    rejects = sorted((offset, reject.index, reject.reason) for offset, reject, _ in decoded.rejects)
     expected = sorted((offset, index, reason) for _, _, offset, index, reason in oracle.rejects)
     assert rejects == expected, f"rejected {rejects}, expected {expected}"
     for name in ("empty", "no_response"):

@@ -91,11 +91,11 @@ class Service:
         new.write_text(str(micros))
         new.rename(self.folder / "clock")
 
-    def start(self, command: str, **settings: Any) -> subprocess.Popen[bytes]:
-        """Start a `worker` or an `api`, with settings of its own; `log` reads its output."""
+    def start(self, command: str, script: str = "clocked.py", **settings: Any) -> subprocess.Popen[bytes]:
+        """Start a `worker` or an `api`, by clocked.py or one like it, with settings of its own; `log` reads its output."""
         with self._log_file(len(self.processes)).open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("clocked.py")), command, str(self.folder / "clock")],
+                [sys.executable, str(Path(__file__).with_name(script)), command, str(self.folder / "clock")],
                 env={**os.environ, **to_environment(replace(self.settings, **settings))},
                 stdout=output,
                 stderr=output,

@@ -22,7 +22,19 @@ PRODUCT = sorted(path for folder in MAY_IMPORT for path in (ROOT / folder).rglob
 LONGEST = 300  # lines
 PURE = {
     "schema": {
-        *("blocks", "decoding", "errors", "events", "fields", "histogram", "intervals", "messages", "numbers", "otlp"),
+        *(
+            "blocks",
+            "decoding",
+            "errors",
+            "events",
+            "fields",
+            "histogram",
+            "intervals",
+            "messages",
+            "numbers",
+            "otlp",
+            "parts",
+        ),
         *("timestamps", "url_blocks", "urls"),
     },
     "streams": {"fold", "merging", "packing", "seeks"},

@@ -58,7 +58,7 @@ def our_view(message: Message) -> View:
             accepted[event.timestamp, event.project, event.url.encode(), families] += 1
         else:
             accepted[event.timestamp, event.project, event.function] += 1
-    rejects = sorted((offset, reject.index, reject.reason) for offset, reject in decoded.rejects)
+    rejects = sorted((offset, reject.index, reject.reason) for offset, reject, _ in decoded.rejects)
     return View(rejects, {name: decoded.counts[name] for name in ("empty", "no_response")}, accepted)
 
 
@@ -153,7 +153,7 @@ def test_one_pass_and_level_by_level_read_the_same(topic: str) -> None:
         if message.topic == topic and value.startswith(b"{") and b"resourceLogs" not in value and b"metadata" in value:
             one_pass, by_level = decode(topic, value), decode(topic, value.replace(b"{", b'{"metadata":5,', 1))
             compared += len(one_pass.events)
-            assert [place for place, _ in one_pass.rejects] == [place for place, _ in by_level.rejects]
+            assert [placed.offset for placed in one_pass.rejects] == [placed.offset for placed in by_level.rejects]
             assert [_but_data(event) for event in one_pass.events] == [_but_data(event) for event in by_level.events]
             assert one_pass.counts == by_level.counts
     assert compared > 500
@@ -190,7 +190,7 @@ def test_the_first_time_field_that_is_not_null_counts() -> None:
     ):
         assert [event.timestamp for event in decode("edge", dumps(fields)).events] == [timestamp]
     for wrong in ({"timestamp": "no time", "date": NOW}, {"@timestamp": False, "date": NOW}):
-        assert [reject.reason for _, reject in decode("edge", dumps(wrong)).rejects] == ["bad_timestamp"]
+        assert [reject.reason for _, reject, _ in decode("edge", dumps(wrong)).rejects] == ["bad_timestamp"]
 
 
 @pytest.mark.parametrize("record_ms", [946_684_800_000, NOW // 1000, 4_133_980_799_999])
@@ -235,7 +235,7 @@ def test_a_message_over_16_mib_is_one_reject_and_one_of_16_mib_is_read() -> None
 
 @pytest.mark.parametrize("value", [*BAD_MESSAGES, *(dumps([element]) for element in BAD_ELEMENTS)])
 def test_a_reject_keeps_the_bytes_that_were_refused(value: bytes) -> None:
-    ((_, reject),) = decode("edge", value).rejects
+    ((_, reject, _),) = decode("edge", value).rejects
     assert reject.data
     assert reject.data in value
 

@@ -101,7 +101,7 @@ def test_a_sample_that_is_no_json_is_refused_whole(name: str, reason: str) -> No
     value = (SAMPLES / name).read_bytes()
     decoded = decode_edge(Source("log", "edge", 0), [Received(7, NOW_MS, value)])
     assert not decoded.events
-    assert [(place, reject.index, reject.reason) for place, reject in decoded.rejects] == [(7, -1, reason)]
+    assert [(place, reject.index, reject.reason) for place, reject, _ in decoded.rejects] == [(7, -1, reason)]
 
 
 @pytest.mark.parametrize("name", [*ENTRIES, *REJECTS])
