@@ -152,14 +152,14 @@ def _otlp(document: dict[str, Any], message: bytes) -> Iterator[Element | Reject
 
 
 def element_of(index: int, data: bytes) -> Element | Reject:
-    """The element that bytes without surrounding white space are, or what is wrong with them."""
+    """The element that bytes are, white space around it included, or what is wrong with them."""
     if too_deep(data, _PRUNED):
         data = _prune(data)
     try:
         _skip(data)
     except msgspec.DecodeError:
         return Reject(index, "not_json", data)
-    return Element(index, data) if data.startswith(b"{") else _no_object(index, data)
+    return Element(index, data) if data.lstrip(_SPACE).startswith(b"{") else _no_object(index, data)
 
 
 def _lines(value: bytes) -> Iterator[Element | Reject]:

@@ -78,7 +78,7 @@ class OneElement:
         self, value: bytes | None, reader: Reader[Shape], counts: Counter[str]
     ) -> Iterator[tuple[Element, Shape] | Reject]:
         """That part."""
-        yield _readable(element_of(self._index, trim(value or b"")), reader, counts)
+        yield _readable(element_of(self._index, value or b""), reader, counts)
 
 
 def _parts_of_any(

@@ -19,6 +19,7 @@ from schema.events import Source
 from schema.retention import ENTRIES, INVOCATIONS, ORIGIN_HITS, URLS
 from schema.timestamps import DAY, floor_to
 from streams.content import snapshot
+from streams.kept_rejects import Replayed, take_over_rejects
 from streams.store import Store
 
 EVERYTHING = 1 << 62
@@ -104,7 +105,9 @@ class Keeper:
             db.executemany(f"DELETE FROM {table} WHERE id = ?", [(copy,) for _, copy in gone])  # noqa: S608
             db.executemany("DELETE FROM copies WHERE kind = ? AND original = ?", [(table, one) for one, _ in gone])
 
-    def copy_rest(self, old: sqlite3.Connection, replayed: Collection[Source], recounted: Collection[str]) -> None:
+    def copy_rest(
+        self, old: sqlite3.Connection, replayed: Mapping[Source, Replayed], recounted: Collection[str]
+    ) -> None:
         """Copy buckets before the cut, positions not replayed, counters and rejects of topics not recounted."""
         with self._new.transaction() as db:
             for table in (INVOCATIONS, ORIGIN_HITS):
@@ -125,8 +128,7 @@ class Keeper:
                 if topic not in recounted:
                     db.execute("DELETE FROM counters WHERE topic = ?", (topic,))
                     _copy(old, db, "counters", "topic = ?", (topic,))
-                    db.execute("DELETE FROM rejects WHERE topic = ?", (topic,))
-                    _copy(old, db, "rejects", "topic = ?", (topic,), without="id")
+                    take_over_rejects(old, db, topic, replayed)
 
     def require_same_logs(self, old: sqlite3.Connection) -> None:
         """Raises LogError where a topic was accepted as created anew since the replay began."""
@@ -153,11 +155,9 @@ class Keeper:
         ).fetchall()
 
 
-def _copy(
-    old: sqlite3.Connection, new: sqlite3.Connection, table: str, where: str, values: tuple[Any, ...], without: str = ""
-) -> None:
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, where: str, values: tuple[Any, ...]) -> None:
     """Copy a table's rows for which a condition holds, replacing those with the same key."""
-    columns = [name for _, name, *_ in old.execute(f"PRAGMA table_info({table})") if name != without]
+    columns = [name for _, name, *_ in old.execute(f"PRAGMA table_info({table})")]
     names = ", ".join(f'"{name}"' for name in columns)
     new.executemany(
         f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})",  # noqa: S608

@@ -36,7 +36,7 @@ class KeptReject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rejects are meant: of these reasons and topics (empty: any), rejected from `since` (µs) to before `until`."""
+    """Which rejects are meant: of these reasons and topics (empty: any), rejected at times [since, until) in µs."""
 
     reasons: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from schema.tables import current_generation, make_store, store_path
 from streams.content import Difference, Range, differences, size, snapshot
 from streams.generations import set_retired, switch
 from streams.kept import EVERYTHING, Keeper, cut_of
+from streams.kept_rejects import Replayed
 from streams.rebuild import LogReader, Stretch
 from streams.seeks import recreated
 from streams.store import Store, log_identity
@@ -76,6 +77,8 @@ class _Work:
     keeper: Keeper
     copied: dict[str, int]
     cuts: Mapping[str, int]
+    starts: Mapping[Source, int]
+    """The offsets that it began at; a partition added meanwhile is read from its start."""
     verified: bool
     """Whether step 4 is done: from then on nothing is left out and nothing copied."""
     stretches: list[Stretch]
@@ -175,6 +178,7 @@ class Replay:
             keeper=Keeper(store, cuts[self._settings.topic_edge], cuts[self._settings.topic_functions]),
             copied=dict(state["copied"]),
             cuts=cuts,
+            starts=starts,
             verified=verified,
             stretches=[],
         )
@@ -228,7 +232,9 @@ class Replay:
             await self._read_rest(old, reader, work, watcher)
             for count in work.keeper.copy_blocks(old, work.copied):
                 watcher.done(count)
-            replayed = {stretch.source for stretch in work.stretches}
+            replayed = {
+                stretch.source: Replayed(work.starts.get(stretch.source, 0), stretch.cut) for stretch in work.stretches
+            }
             recounted = {source.topic for source in replayed if not work.cuts[source.topic]}
             work.keeper.copy_rest(old, replayed, recounted)
             with snapshot(self.new) as new:

@@ -92,7 +92,7 @@ class Service:
         new.rename(self.folder / "clock")
 
     def start(self, command: str, script: str = "clocked.py", **settings: Any) -> subprocess.Popen[bytes]:
-        """Start a `worker` or an `api`, by clocked.py or one like it, with settings of its own; `log` reads its output."""
+        """Start a `worker` or an `api`, by clocked.py or the like, with settings of its own; `log` reads its output."""
         with self._log_file(len(self.processes)).open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name(script)), command, str(self.folder / "clock")],

@@ -1,6 +1,6 @@
 """A worker as clocked.py starts it that takes less than the product does, as one of an older version may.
 
-An element may nest 3 levels, a message have 3 elements, and a functions record may not be of 2025.
+An element may nest 3 levels, a message have 3 elements.
 """
 
 import sys
@@ -14,7 +14,7 @@ DEEPEST, MOST_ELEMENTS = 3, 3
 
 
 def main() -> None:
-    schema.messages.too_deep.__defaults__ = (DEEPEST,)  # type: ignore[attr-defined]
+    schema.messages.too_deep.__defaults__ = (DEEPEST,)
     schema.messages.MOST_ELEMENTS = MOST_ELEMENTS
     clocked.main(*sys.argv[1:])
 
