@@ -62,7 +62,7 @@ class Retry:
             message = await self._log.message(source, rejects[0].offset, rejects[0].timestamp)
             if message is None:
                 whole = [reject for reject in rejects if reject.whole]
-                self.retried.impossible[CUT] += len(rejects) - len(whole)
+                self.retried.impossible += Counter({CUT: len(rejects) - len(whole)})
                 count, rejects = count - len(rejects) + len(whole), whole
             while rejects and not self._fold(topic, message, rejects):
                 rejects = self._read([reject.id for reject in rejects])

@@ -244,8 +244,8 @@ def test_a_message_that_the_log_no_longer_has_is_retried_from_its_kept_bytes(ser
     pair = [flat(1), element(2)]
     lines = b"\n".join(json.dumps(one).encode() for one in (flat(3), {"timestamp": "?"}, element(4)))
     array = [element(5), 7, element(6), flat(7), {"timestamp": NOW + 30 * 24 * 60 * MINUTE}]
-    newest = element(-120, id="newest")
-    send(service, 0, element(8), pair, {"batch": pair}, lines, array, b"  " + json.dumps(element(9)).encode(), newest)
+    newest = element(-10 * 60, id="newest")  # on the next day
+    send(service, 0, element(8), pair, {"batch": pair}, lines, array, element(9), newest)
     send(service, 1, [flat(10), element(11, padding="x" * 5000)], element(12))
     worker = service.start("worker", "strict_worker.py")
     service.wait_until_applied()
