@@ -19,6 +19,7 @@ from api.openapi import OpenApiResource
 from api.queries import PATHS, QueryResource
 from api.rates import Rates
 from api.reader import ControlReader
+from api.rejects import RejectsResource
 from api.warmer import Warmer
 from schema.clock import Clock, system_clock
 from schema.settings import Settings
@@ -71,6 +72,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     for path in PATHS:
         app.add_route(path, resource)
     app.add_route("/api/endpoints", EndpointsResource(queries))
+    app.add_route("/api/rejects", RejectsResource(settings.data))
     app.add_route("/openapi.json", OpenApiResource(queries, control, clock))
     for path in INGEST_PATHS:
         app.add_route(path, ingest)

@@ -106,6 +106,7 @@ _COUNTERS = {
     "messages": ("messages", "", "Records applied"),
     "events": ("events", "", "Events in them"),
     "reject": ("rejects", "reason", "Elements that were not taken"),
+    "retried": ("retried_rejects", "reason", "Of these elements, those that a retry has folded since"),
     "unreadable": ("unreadable_fields", "field", "Fields of events that counted as absent"),
     "expired": ("expired", "table", "Parts of events that came too late for a table"),
     "": ("skipped", "reason", "Messages and elements that mean nothing"),

@@ -21,10 +21,11 @@ def typed_parameters(query: SavedQuery, given: Mapping[str, Sequence[str]]) -> d
 
     Raises ParameterError for one that is missing, given twice, or has no value allowed.
     """
-    return {parameter.name: _typed(parameter, given.get(parameter.name, ())) for parameter in query.parameters}
+    return {parameter.name: typed_parameter(parameter, given.get(parameter.name, ())) for parameter in query.parameters}
 
 
-def _typed(parameter: Parameter, values: Sequence[str]) -> Typed:
+def typed_parameter(parameter: Parameter, values: Sequence[str]) -> Typed:
+    """One declared parameter, given these values. Raises ParameterError like `typed_parameters`."""
     name = parameter.name
     if len(values) > 1:
         raise ParameterError(name, ", ".join(values), "given more than once")

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import sqlite3
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,6 +48,7 @@ class Status:
     broker: str
     partitions: list[PartitionStatus]
     rejects: dict[str, int]
+    retried: dict[str, int]
     counters: dict[str, dict[str, int]]
     horizons: dict[str, int]
     files: dict[str, int]
@@ -74,14 +77,9 @@ def read_status(settings: Settings) -> Status:
             f"{kind}.{grain}" if grain else kind: horizon
             for kind, grain, horizon in db.execute("SELECT kind, grain, horizon FROM horizons ORDER BY kind, grain")
         }
-    rejects: dict[str, int] = {}
-    for names in counters.values():
-        for name, count in names.items():
-            if name.startswith("reject."):
-                reason = name.removeprefix("reject.")
-                rejects[reason] = rejects.get(reason, 0) + count
+    rejects, retried = _by_reason(counters, "reject."), _by_reason(counters, "retried.")
     files = {file.name: file.stat().st_size for file in sorted(settings.data.glob("*.db*"))}
-    return Status(generation, now, broker, partitions, rejects, counters, horizons, files)
+    return Status(generation, now, broker, partitions, rejects, retried, counters, horizons, files)
 
 
 def show_status(status: Status, as_json: bool) -> None:
@@ -99,7 +97,8 @@ def show_status(status: Status, as_json: bool) -> None:
             click.echo(f"  the log ends before the position: created anew? See freshet accept-recreated {place.topic}")
         for start, end, noted_at in place.gaps:
             click.echo(f"  gap: offsets {start:,} to {end - 1:,} were gone from the log at {datetime_text(noted_at)}")
-    for title, values in (("rejects", status.rejects), ("bytes", status.files)):
+    retried = [("of these folded by a retry", status.retried)] if status.retried else []
+    for title, values in (("rejects", status.rejects), *retried, ("bytes", status.files)):
         click.echo(f"{title}: " + (", ".join(f"{name} {value:,}" for name, value in values.items()) or "none"))
     kept = ", ".join(f"{kind} {datetime_text(horizon)}" for kind, horizon in status.horizons.items())
     click.echo(f"kept from: {kept or 'the beginning'}")
@@ -108,6 +107,14 @@ def show_status(status: Status, as_json: bool) -> None:
 _POSITIONS = f"""
 SELECT log, topic, partition, next_offset, end_offset, last_timestamp, gaps, applied_at FROM ({LIVE_POSITIONS})
 """  # noqa: S608  # a query of our own
+
+
+def _by_reason(counters: Mapping[str, Mapping[str, int]], prefix: str) -> dict[str, int]:
+    """Counters of all topics together whose names begin so, by the rest of their names."""
+    sums: Counter[str] = Counter()
+    for of_topic in counters.values():
+        sums.update({name.removeprefix(prefix): n for name, n in of_topic.items() if name.startswith(prefix)})
+    return dict(sums)
 
 
 def _partition(row: tuple[Any, ...], ends: dict[tuple[str, int], int], now: int) -> PartitionStatus:
