@@ -13,6 +13,7 @@ from api.endpoints import EndpointsResource, load_endpoints
 from api.errors import Application, install_errors
 from api.ingest import PATHS as INGEST_PATHS
 from api.ingest import IngestResource
+from api.ingest_body import IngestRequest
 from api.key_uses import KeyUses
 from api.metrics import Metrics
 from api.openapi import OpenApiResource
@@ -66,7 +67,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     resource = QueryResource(queries, cache, clock)
     ingest = IngestResource(settings)
     app: Application = App(
-        middleware=[Lifespan(answers, warmer), ingest, uses, Noted(), gate, *cors(settings.cors_origins)]
+        request_type=IngestRequest,
+        middleware=[Lifespan(answers, warmer), ingest, uses, Noted(), gate, *cors(settings.cors_origins)],
     )
     install_errors(app)
     for path in PATHS:

@@ -9,7 +9,7 @@ from falcon.asgi import Request, Response
 
 from api.auth import Caller
 from api.errors import RETRY_SECONDS, error_body
-from api.ingest_body import Body, Room
+from api.ingest_body import Body, IngestRequest, Room
 from api.ingest_elements import Decode, Judge, Message, Refusal
 from api.ingest_producer import IngestProducer
 from schema.decoding import decode_edge, decode_functions
@@ -39,7 +39,7 @@ class IngestResource:
             **{settings.topic_edge: edge, settings.topic_functions: functions},
         }
 
-    async def on_post(self, request: Request, response: Response) -> None:
+    async def on_post(self, request: IngestRequest, response: Response) -> None:
         """Answer 200 where all is in Kafka, 406 where some of it was refused and the rest is."""
         topic, decode = self._topics[self._source(request)]
         caller: Caller = request.context.caller

@@ -2,8 +2,8 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import falcon
 from falcon.asgi import Request
@@ -16,6 +16,8 @@ _MOST_HELD = 6 * LARGEST_BODY  # bytes of all bodies in one process that are not
 _MOST_DRAINED = 4 * LARGEST_BODY  # of a body too large, so that its sender is there to read why
 _PIECE = 1 << 18  # bytes read or unpacked before other requests have their turn
 _GZIP = 16 + zlib.MAX_WBITS
+_Event = Mapping[str, Any]
+_ReceiveEvent = Callable[[], Awaitable[_Event]]
 
 
 class Room:
@@ -35,10 +37,35 @@ class Room:
         self._free += size
 
 
+class _Receive:
+    """What the server tells of a body, and whether it has told that the client is gone."""
+
+    def __init__(self, receive: _ReceiveEvent) -> None:
+        self._receive = receive
+        self.left = False
+
+    async def __call__(self) -> _Event:
+        """The next event."""
+        event = await self._receive()
+        self.left = self.left or event["type"] == "http.disconnect"
+        return event
+
+
+class IngestRequest(Request):
+    """A request whose client may leave in the midst of the body: to Falcon's stream that is the body's end.
+
+    A body in chunks, of a length that is not told before, would look whole then.
+    """
+
+    def __init__(self, scope: dict[str, Any], receive: _ReceiveEvent, *others: Any, **options: Any) -> None:
+        self.received = _Receive(receive)
+        super().__init__(scope, self.received, *others, **options)
+
+
 class Body:
     """A context in which a body may be read and used; its room is given back at the end."""
 
-    def __init__(self, request: Request, room: Room) -> None:
+    def __init__(self, request: IngestRequest, room: Room) -> None:
         self._request = request
         self._room = room
         self._taken = 0
@@ -77,8 +104,9 @@ class Body:
         while piece := await self._request.stream.read(_PIECE):
             received += len(piece)
             yield piece
-        if expected is not None and received != expected:
-            raise falcon.HTTPBadRequest(description=f"the body broke off after {received} of {expected} bytes")
+        if self._request.received.left or (expected is not None and received != expected):
+            of_all = "" if expected is None else f" of {expected}"
+            raise falcon.HTTPBadRequest(description=f"the body broke off after {received}{of_all} bytes")
 
     async def _unpacked(self) -> AsyncIterator[bytes]:
         unpacker, begun = zlib.decompressobj(_GZIP), False

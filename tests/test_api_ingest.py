@@ -4,6 +4,8 @@ import gzip
 import http.client
 import json
 import os
+import socket
+import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -365,3 +367,29 @@ def test_a_late_event_is_taken_and_an_event_a_day_ahead_is_not(door: Door) -> No
     times = [now - 80 * DAY, now + DAY - 60_000_000, now + DAY + 60_000_000]
     status, answer = door.post(json.dumps([event(project, timestamp=moment) for moment in times]))
     assert (status, answer["error"]["errors"][0]["index"], len(answer["error"]["errors"])) == (406, 2, 1)
+
+
+@pytest.mark.parametrize("ending", ["closed", "half closed", "reset"])
+def test_a_chunked_body_that_breaks_off_at_the_end_of_a_line_takes_nothing(door: Door, ending: str) -> None:
+    """What has come is whole lines, and looks complete: that the last chunk, which is empty, has not come tells."""
+    project = ref()
+    line = json.dumps(event(project)).encode() + b"\n"
+    host, _, port = door.service.settings.listen.rpartition(":")
+    head = "POST /api/logs?source=cloudflare.logs.prod HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+    head += f"X-API-KEY: {door.service.key}\r\n\r\n"
+    for pieces, last, expected in ((3, b"", 0), (2, b"0\r\n\r\n", 2)):
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(head.encode())
+            for _ in range(pieces):
+                connection.sendall(b"%x\r\n%b\r\n" % (len(line), line))
+                time.sleep(0.2)
+            connection.sendall(last)
+            if last:
+                assert connection.recv(15) == b"HTTP/1.1 200 OK"
+            elif ending == "half closed":
+                connection.shutdown(socket.SHUT_WR)
+                assert not connection.recv(15).startswith(b"HTTP/1.1 200")
+            elif ending == "reset":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert door.post(json.dumps(event(ref()))) == (200, LOGGED)
+        assert len(of(door, project)) == expected
