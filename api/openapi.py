@@ -40,10 +40,10 @@ def describe(queries: Iterable[SavedQuery]) -> dict[str, Any]:
     for query in queries:
         document["paths"][f"/api/endpoints/{query.name}"] = {"get": _operation(query)}
     for path in document["paths"].values():
-        operation = path["get"]
+        (operation,) = path.values()
         failures = _ALWAYS if operation.get("security") == [] else _ALWAYS + _WITH_KEY
         for code in sorted(failures + (_OF_QUERIES if operation["tags"] == ["endpoints"] else ())):
-            operation["responses"][code] = {"$ref": f"#/components/responses/{code}"}
+            operation["responses"].setdefault(code, {"$ref": f"#/components/responses/{code}"})
     return document
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -150,7 +151,7 @@ def _new(file: Path) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        with file.open("x") as out:
+        with open(file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:  # for a mode
             yield out
     except FileExistsError as error:
         raise FreshetError(f"{file} is there already: name another file") from error

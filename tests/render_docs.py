@@ -73,6 +73,7 @@ def history(data: Path) -> None:
         metadata |= {} if time is None else {"execution_time_ms": time}
         event = {"timestamp": NOW - minutes * MINUTE, "metadata": metadata}
         functions.append(Record("functions", 0, number, 0, json.dumps(event).encode()))
+    edge.append(Record("edge", 0, len(edge), 0, b'{"project": "\x1b[31mabc"}'))
     fill(data, [edge, functions])
 
 
@@ -86,7 +87,7 @@ class Renderer:
         for number, sql in enumerate(sql for path in DOCUMENTS for sql in _SQL.findall(path.read_text())):
             (data / "endpoints" / f"{number}.sql").write_text(sql)
         self._queries = load_saved_queries()
-        self._key = add_key(data, "docs")
+        self._key = add_key(data, "docs", allow=["query", "ingest"])
         self.api = Api(folder)
 
     def rendered(self, document: str) -> str:

@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import struct
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -393,3 +395,19 @@ def test_a_chunked_body_that_breaks_off_at_the_end_of_a_line_takes_nothing(door:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert door.post(json.dumps(event(ref()))) == (200, LOGGED)
         assert len(of(door, project)) == expected
+
+
+def test_schemathesis_finds_nothing_in_ingest(door: Door, tmp_path: Path) -> None:
+    """Bodies that keep to the description and others against a real Kafka."""
+    (tmp_path / "schemathesis.toml").write_text(
+        '[checks]\npositive_data_acceptance.expected-statuses = ["200", "400", "401", "406"]\n'
+    )
+    command = [
+        *(str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(tmp_path / "schemathesis.toml")),
+        *("run", f"http://{door.service.settings.listen}/openapi.json", "--header", f"X-API-KEY: {door.service.key}"),
+        *("--checks", "all", "--phases", "examples,coverage,fuzzing", "--max-examples", "100"),
+        *("--include-path", "/api/logs", "--continue-on-failure", "--no-color", "--seed", "20261121"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert "1 selected / 10 total" in done.stdout

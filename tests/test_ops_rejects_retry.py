@@ -117,6 +117,8 @@ def test_what_a_stricter_worker_rejected_is_folded_and_a_replay_finds_it_so(serv
     assert Counter(told["still"]) == Counter(reject[-1] for reject in (before & after).elements())
     assert Counter(told["new"]) == Counter(reject[-1] for reject in (after - before).elements()) != Counter()
     assert (told["gone"], told["impossible"]) == (0, {})
+    assert json.loads(freshet(service, "status", "--json").stdout)["retried"] == told["folded"]
+    assert "of these folded by a retry: too_" in freshet(service, "status").stdout
     same = content(service)
     assert retry(service)["folded"] == {}
     replayed = freshet(service, "replay")
