@@ -34,8 +34,7 @@ async def _retry(settings: Settings, store: Store, wanted: Wanted) -> Retried:
     async with log_of(settings, store) as log:
         topics: dict[str, Topic[Any]] = {settings.topic_edge: EDGE, settings.topic_functions: FUNCTIONS}
         retry = Retry(store, log, topics, system_clock)
-        with store.transaction() as db:
-            todo = messages(db, wanted)
+        todo = messages(store.connection, wanted)
         with click.progressbar(todo, label="retrying", file=click.get_text_stream("stderr")) as bar:
             for source, ids in bar:
                 await retry.message(source, ids)

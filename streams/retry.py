@@ -54,7 +54,7 @@ class Retry:
 
     async def message(self, source: Source, ids: Sequence[int]) -> None:
         """Retry rejects of one message. Raises StoreRetired, and sqlite3.Error where the write fails."""
-        count, rejects = len(ids), self._read(ids)
+        count, rejects = len(ids), with_ids(self._store.connection, ids)
         topic = self._topics.get(source.topic)
         if rejects and topic is None:
             self.retried.impossible[NOT_READ] += len(rejects)
@@ -65,12 +65,8 @@ class Retry:
                 self.retried.impossible += Counter({CUT: len(rejects) - len(whole)})
                 count, rejects = count - len(rejects) + len(whole), whole
             while rejects and not self._fold(topic, message, rejects):
-                rejects = self._read([reject.id for reject in rejects])
+                rejects = with_ids(self._store.connection, [reject.id for reject in rejects])
         self.retried.gone += count - len(rejects)
-
-    def _read(self, ids: Sequence[int]) -> list[KeptReject]:
-        with self._store.transaction() as db:
-            return with_ids(db, ids)
 
     def _fold(self, topic: Topic[Any], message: Message | None, rejects: list[KeptReject]) -> bool:
         """Fold those of a message's rejects that are decoded now; False, and nothing is done, where one is gone."""

@@ -150,6 +150,11 @@ class Store:
                 (end, gap, *source, start),
             )
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For reads outside of a transaction, each of the state at its moment."""
+        return self._db
+
     def horizons(self) -> dict[Kind, int]:
         """What has expired for good."""
         return {(kind, grain): horizon for kind, grain, horizon in self._db.execute("SELECT * FROM horizons")}

@@ -169,9 +169,7 @@ def test_without_a_log_a_retry_takes_the_kept_bytes_and_keeps_to_the_horizons(tm
     with closing(Store(migrate(tmp_path), lambda: NOW)) as store:
         store.advance_horizons({(INVOCATIONS, 1): NOW, (INVOCATIONS, 60): NOW - 30 * 60 * 1_000_000})
         retry = Retry(store, NoLog(), topics, lambda: NOW)
-        with store.transaction() as db:
-            todo = messages(db, Wanted())
-        for source, ids in todo:
+        for source, ids in messages(store.connection, Wanted()):
             asyncio.run(retry.message(source, ids))
         told = retry.retried
     assert (dict(told.folded), told.events, told.impossible[NOT_READ]) == ({"too_deep": 1}, 1, 40)
