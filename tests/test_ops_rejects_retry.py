@@ -298,3 +298,19 @@ def test_what_a_replay_has_read_meanwhile_is_not_folded_again(service: Service) 
     assert content(service) == content(copy)
     assert rejects(service) == rejects(copy)
     assert freshet(service, "verify").returncode == 0
+
+
+def test_a_topic_created_anew_has_nothing_of_what_was_rejected_before(service: Service) -> None:
+    """Neither before nor after that was accepted: what is at the same offset now is another message."""
+    send(service, 0, element(1, "first"), element(2, "second"))
+    worker = service.start("worker", "strict_worker.py")
+    service.wait_until_applied()
+    service.stop(worker)
+    service.kafka.delete_topic(service.edge)
+    service.kafka.create_topic(service.edge, 4, {"retention.ms": "-1"})
+    others = [json.dumps(element(number, "other")).encode() for number in range(3)]
+    service.kafka.produce([(service.edge, 0, None, other, NOW // 1000 + 1) for other in others])
+    assert retry(service, "--offset", "0")["folded"] == {"too_deep": 1}
+    assert freshet(service, "accept-recreated", service.edge).returncode == 0
+    assert retry(service)["folded"] == {"too_deep": 1}
+    assert service.ask_store("SELECT project, count FROM entry_blocks ORDER BY 1") == [("first", 1), ("second", 1)]
