@@ -17,10 +17,13 @@ from api.ingest_body import IngestRequest
 from api.key_uses import KeyUses
 from api.metrics import Metrics
 from api.openapi import OpenApiResource
+from api.own_key import OwnKeyResource
 from api.queries import PATHS, QueryResource
 from api.rates import Rates
 from api.reader import ControlReader
 from api.rejects import RejectsResource
+from api.static_files import StaticFiles
+from api.tail import TailResource
 from api.warmer import Warmer
 from schema.clock import Clock, system_clock
 from schema.settings import Settings
@@ -65,7 +68,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     uses = KeyUses(settings.data)
     gate = Gate(control, clock, uses, Rates(settings.rate_limit))
     resource = QueryResource(queries, cache, clock)
-    ingest = IngestResource(settings)
+    ingest, dashboard = IngestResource(settings), StaticFiles()
     app: Application = App(
         request_type=IngestRequest,
         middleware=[Lifespan(answers, warmer), ingest, uses, Noted(), gate, *cors(settings.cors_origins)],
@@ -78,6 +81,10 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     app.add_route("/openapi.json", OpenApiResource(queries, control, clock))
     for path in INGEST_PATHS:
         app.add_route(path, ingest)
+    app.add_route("/api/key", OwnKeyResource(control, clock))
+    app.add_route("/api/tail", TailResource(settings.data, queries, control, clock, shape))
+    for path in ("/", "/dashboard/{name:path}"):
+        app.add_route(path, dashboard)
     app.add_route("/health", Health())
     app.add_route("/metrics", Metrics(settings.data, clock))
     app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names

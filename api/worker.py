@@ -16,6 +16,7 @@ from gunicorn.workers import gasgi
 
 from api.access_log import CONTEXT
 from api.errors import RETRY_SECONDS, error_body
+from api.tail import STOPPING
 
 HEAD_SECONDS = 10.0
 """How long a new connection may take for its first request's head; later ones have the keep-alive time."""
@@ -143,6 +144,7 @@ class Protocol(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no types
     def _build_http_scope(self, request: object, sockname: object, peername: object) -> dict[str, Any]:
         scope: dict[str, Any] = super()._build_http_scope(request, sockname, peername)
         self._scopes[request] = scope
+        scope[STOPPING] = self.worker.stopping
         return scope
 
     def _build_environ(self, request: object, sockname: object, peername: object) -> dict[str, Any]:
@@ -156,6 +158,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.open: set[Protocol] = set()
+        self.stopping = asyncio.Event()
 
     def init_process(self) -> None:
         """Called by gunicorn in the new process. The stock worker can only be told its protocol by its module."""
@@ -163,6 +166,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         super().init_process()
 
     async def _shutdown(self) -> None:
+        self.stopping.set()
         for server in self.servers:
             server.close()
         closing = self.loop.create_task(self._close_idle())

@@ -166,6 +166,12 @@ def _retry(db: Database) -> None:
     db.execute("UPDATE rejects SET size = length(data) + (length(data) = 4096)")  # which may have been cut
 
 
+@store_migrations(name="0004_arrivals")
+def _arrivals(db: Database) -> None:
+    """Of a block that was merged of others: by entry the id of the block in which it came, 8 bytes each."""
+    db.execute("CREATE TABLE arrivals (block INTEGER PRIMARY KEY, came_in BLOB NOT NULL) STRICT")
+
+
 @control_migrations(name="0001_tables")
 def _control(db: Database) -> None:
     for statement in (

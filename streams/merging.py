@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 
 from schema.blocks import ENTRIES_PER_BLOCK, Entry
 from schema.url_blocks import URLS_PER_BLOCK, Requested, UrlBlock, UrlTimes, pack_urls
@@ -20,6 +21,13 @@ def merge_entries(blocks: Sequence[Sequence[Entry]]) -> Iterator[list[Entry]]:
     rest = iter(entries)
     for count in _even(len(entries), parts):
         yield list(islice(rest, count))
+
+
+def merge_arrivals(blocks: Sequence[Sequence[Entry]], came_in: Sequence[Sequence[int]]) -> list[int]:
+    """In the order of `merge_entries`, the block in which each entry came; `came_in` tells it by block and entry."""
+    times = (entry.timestamp for block in blocks for entry in block)
+    pairs = sorted(zip(times, (came for block in came_in for came in block), strict=True), key=itemgetter(0))
+    return [came for _, came in pairs]
 
 
 def merge_urls(blocks: Sequence[UrlBlock]) -> Iterator[tuple[int, int, int, bytes]]:

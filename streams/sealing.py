@@ -10,7 +10,8 @@ entries: a project's hours), going round them for ever:
 
 Blocks are read, merged and compressed without the write lock. The transaction then checks that the very blocks are
 still there, since another worker or the pruner may have been faster, deletes them and adds what takes their place. A
-block never changes, and ids are not used again, so a remembered id means the same content for ever.
+block never changes, and ids are not used again, so a remembered id means the same content for ever. Of merged entries
+the table `arrivals` tells for a while in which block each came, so that whoever follows them misses none.
 """
 
 import fcntl
@@ -19,16 +20,18 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import zstandard
 
-from schema.blocks import NO_DICTIONARY, Decompressor, unpack_entries
+from schema.arrivals import FOLLOWED_BLOCKS, came_in
+from schema.blocks import NO_DICTIONARY, Decompressor, pack_numbers, unpack_entries
 from schema.clock import Clock
 from schema.retention import ENTRIES, URLS
 from schema.timestamps import HOUR, MINUTE
 from schema.url_blocks import UrlBlock
-from streams.merging import ENTRY_BYTES_PER_BLOCK, merge_entries, merge_urls
+from streams.merging import ENTRY_BYTES_PER_BLOCK, merge_arrivals, merge_entries, merge_urls
 from streams.packing import Packer, Row
 from streams.store import Store
 from streams.unsealed import TABLES, Group, Piece, Table
@@ -44,11 +47,12 @@ URL_LEVEL = 6  # zstd's: a fifth smaller than level 1; read far more often than 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Blocks of a table by id, and the rows that take their place."""
+    """Blocks of a table by id, and the rows that take their place; by row of entries, in which block each came."""
 
     table: str
     ids: Sequence[int]
     rows: Sequence[Row]
+    came_in: Sequence[bytes] = ()
 
 
 _INSERT = {table.name: table.insert for table in TABLES}
@@ -110,9 +114,13 @@ class Sealer:
             return
         try:
             blocks = self._read(table, chosen)
-            rows = self._entries(group.project, blocks) if table.name == ENTRIES else self._urls(blocks)
+            came: Sequence[bytes] = ()
+            if table.name == ENTRIES:
+                rows, came = self._entries(group.project, blocks)
+            else:
+                rows = self._urls(blocks)
             seal = [(*row, int(closing or self._is_done(table, row))) for row in rows]
-            yield Merge(table.name, [number for number, *_ in blocks], seal)
+            yield Merge(table.name, [number for number, *_ in blocks], seal, came)
         except zstandard.ZstdError as error:
             log.error("%s: a block of %s can't be read (%s); they stay as they are", table.name, group, error)
             self._damaged.add((table.name, group))
@@ -142,9 +150,13 @@ class Sealer:
             blocks.append((piece.id, piece.count, payload))
         return blocks
 
-    def _entries(self, project: str, blocks: Sequence[tuple[int, int, bytes]]) -> list[Row]:
+    def _entries(self, project: str, blocks: Sequence[tuple[int, int, bytes]]) -> tuple[list[Row], list[bytes]]:
+        """The rows of the merged entries, and for each the ids of the blocks in which its entries came."""
         entries = [unpack_entries(payload, count) for _, count, payload in blocks]
-        return [self._packer.entry_block(project, part) for part in merge_entries(entries)]
+        came = iter(merge_arrivals(entries, [came_in(self._db, number, count) for number, count, _ in blocks]))
+        parts = list(merge_entries(entries))
+        rows = [self._packer.entry_block(project, part) for part in parts]
+        return rows, [pack_numbers("q", list(islice(came, len(part)))) for part in parts]
 
     def _urls(self, blocks: Sequence[tuple[int, int, bytes]]) -> list[Row]:
         merged = merge_urls([UrlBlock(payload) for _, _, payload in blocks])
@@ -180,6 +192,16 @@ def commit(store: Store, merges: Sequence[Merge]) -> int:
             found = f"SELECT count(*) FROM {merge.table} WHERE id IN ({places})"  # noqa: S608  # a name of our own
             if db.execute(found, merge.ids).fetchone() == (len(merge.ids),):
                 db.execute(f"DELETE FROM {merge.table} WHERE id IN ({places})", merge.ids)  # noqa: S608
-                db.executemany(_INSERT[merge.table], merge.rows)
+                if merge.came_in:
+                    _add_with_arrivals(db, merge)
+                else:
+                    db.executemany(_INSERT[merge.table], merge.rows)
                 replaced += len(merge.ids)
     return replaced
+
+
+def _add_with_arrivals(db: sqlite3.Connection, merge: Merge) -> None:
+    for row, came in zip(merge.rows, merge.came_in, strict=True):
+        block = db.execute(_INSERT[merge.table], row).lastrowid
+        db.execute("INSERT INTO arrivals (block, came_in) VALUES (?, ?)", (block, came))
+    db.execute("DELETE FROM arrivals WHERE block < ?", (int(block or 0) - FOLLOWED_BLOCKS,))
