@@ -25,7 +25,7 @@ _order = attrgetter("timestamp", "id", "record")
 
 
 class Step(NamedTuple):
-    """What came since a place: lots of rows, each with the place behind it; where to go on; whether some are missing."""
+    """What came since a place: lots of rows, each with the place behind it; where to go on; if some are missing."""
 
     lots: list[tuple[Place, list[EntryRow]]]
     place: Place
