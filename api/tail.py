@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import falcon
 import msgspec
@@ -43,7 +43,8 @@ BEAT_SECONDS = 10.0
 """After how long without an entry a place is sent, and how long a revoked key goes on."""
 _ASKS_LIKE = "logs.search"  # the same filters, and who may ask it may follow
 _SHOWS_LIKE = "logs.all"
-_COLUMNS = ("timestamp", "id", "event_message", "metadata")
+COLUMNS: Final = ("timestamp", "id", "event_message", "metadata")
+"""Those of an `EntryRow` that are shown."""
 
 
 class TailResource:
@@ -114,7 +115,7 @@ class TailResource:
         return [_event("entries", at, self._body(rows, redact)) for at, rows in lots], behind, missed
 
     def _body(self, rows: list[EntryRow], redact: bool) -> bytes:
-        return body(self._shows, Answer(_COLUMNS, [row[: len(_COLUMNS)] for row in rows]), self._shape, redact)
+        return body(self._shows, Answer(COLUMNS, [row[: len(COLUMNS)] for row in rows]), self._shape, redact)
 
 
 class _Counted(AsyncIterator[bytes]):

@@ -152,6 +152,23 @@ def status(as_json: bool) -> None:
 
 
 @main.command()
+@click.option("--project", required=True, metavar="REF", help="Whose entries.")
+@click.option("--text", help="Those alone with this text in their message, in any case.")
+@click.option("--min-status", type=click.IntRange(0, 999), help="Those alone with this status or a higher.")
+@click.option("--json", "as_json", is_flag=True, help="Print each entry as a line of JSON, in ASCII.")
+@click.option("--url", metavar="http://HOST:PORT", help="From the API there (default: from this machine's store).")
+@click.option("--key-file", type=click.Path(path_type=Path), help="A file with the API key for it.")
+@_command
+def tail(
+    project: str, text: str | None, min_status: int | None, as_json: bool, url: str | None, key_file: Path | None
+) -> None:
+    """Print a project's log entries as they come, until Ctrl-C."""
+    from ops.tail import Wish, run_tail
+
+    run_tail(load_settings(), Wish(project, text, min_status), url, key_file, as_json)
+
+
+@main.command()
 @click.option("--topic", "topics", multiple=True, help="Replay this topic alone (default: both).")
 @click.option("--from-offset", type=click.IntRange(min=0), help="From this offset of each partition on.")
 @click.option("--from-time", help="From records of this time on (ISO 8601).")
