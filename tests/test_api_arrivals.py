@@ -108,7 +108,7 @@ def test_entries_that_were_merged_before_they_were_looked_at_are_told_in_the_ord
     step = log.after(start)
     assert told(step) == list(range(200))
     assert len(step.lots) == 2
-    assert all(told(log.after(at)) == list(range(rows and int(rows[-1].id) + 1, 200)) for at, rows in step.lots)
+    assert all(told(log.after(at)) == list(range(int(rows[-1].id) + 1, 200)) for at, rows in step.lots)
 
 
 def test_filters_hold_and_the_place_moves_on_past_what_they_leave_out(log: Log) -> None:
