@@ -1,4 +1,4 @@
-"""Debian's own Chromium, headless, for the dashboard's tests: what a page must never do is held wherever one is open."""
+"""Debian's Chromium, headless, for the dashboard's tests; what a page must never do is held wherever one is open."""
 
 import re
 import shutil

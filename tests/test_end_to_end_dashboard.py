@@ -25,6 +25,7 @@ from schema.clock import system_clock
 from schema.timestamps import SECOND
 
 SCREENS = Path(__file__).parents[1] / "build" / "screens"
+CONTRAST = Path(__file__).with_name("contrast.js").read_text().partition("\n")[2]
 HOSTILE_PROJECT = "hostile"
 LONG = "long " + "x" * 30_000
 HOSTILE = {  # message: what is to be read of it
@@ -95,7 +96,7 @@ def traffic(topics: Topics) -> Iterator[tuple[str, None, None, bytes, int]]:
     chance, now = random.Random(20261121), time.time()
     ages = [chance.random() * 86_400 for _ in range(2500)]
     for minute in range(61):
-        load = 26 + 16 * math.sin(minute / 9) + 5 * math.sin(minute / 2.3)
+        load = 130 + 80 * math.sin(minute / 9) + 25 * math.sin(minute / 2.3)
         ages += [60 * minute + 60 * chance.random() for _ in range(int(load))]
     for age in sorted(ages, reverse=True):
         at = now - age
@@ -109,6 +110,12 @@ def traffic(topics: Topics) -> Iterator[tuple[str, None, None, bytes, int]]:
     for bad in (*[b"no json"] * 7, *[b'{"timestamp":"yesterday","project":"p"}'] * 3, b"\xff\xfe"):
         yield topics.edge, None, None, bad, int(now * 1000)
     yield topics.functions, None, None, b'{"timestamp":"2026-01-01T00:00:00Z","metadata":{}}', int(now * 1000)
+
+
+def screen(name: str) -> Path:
+    """Where a picture of the page goes, for people to look at."""
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    return SCREENS / f"dashboard-{name}.png"
 
 
 def number(text: str | None) -> int:
@@ -171,6 +178,7 @@ def test_hostile_lines_are_text_and_nothing_else(shown: Shown) -> None:
             assert "9007199254740993" in shown_json
             assert "U+202Eabc\\u0000" in shown_json
             assert (whole.locator(".text").text_content() or "").startswith(read[:500])
+        page.screenshot(path=screen("hostile"))
         names = page.evaluate("[...new Set([...document.querySelectorAll('#entries *')].map((one) => one.localName))]")
         assert set(names) <= {"li", "details", "summary", "time", "span", "div", "p", "pre"}
 
@@ -265,6 +273,7 @@ def test_each_refusal_says_what_to_do(shown: Shown) -> None:
             sign_in(opened, key)
             expect(opened.locator("#refusal")).to_contain_text(said)
             expect(opened.locator("#panels")).to_be_hidden()
+            opened.screenshot(path=screen("refused"))
             assert opened.evaluate("sessionStorage.getItem('freshet.key')") is None
         sign_in(opened, shown.key)
         expect(opened.locator("#invocations-state")).to_contain_text("Name a project above")
@@ -272,6 +281,7 @@ def test_each_refusal_says_what_to_do(shown: Shown) -> None:
         expect(opened.locator("#invocations-state")).to_contain_text("No invocations in this interval. Choose a longer")
         expect(opened.locator("#families-state")).to_contain_text("No API requests in this interval")
         expect(opened.locator("#tail-state")).to_contain_text("Nothing yet. Entries show here as they come")
+        opened.screenshot(path=screen("empty"))
         opened.get_by_role("button", name="Sign out").click()
         expect(opened.locator("#sign-in")).to_be_visible()
         assert opened.evaluate("sessionStorage.getItem('freshet.key')") is None
@@ -355,35 +365,9 @@ def test_all_of_it_can_be_used_by_keyboard(shown: Shown) -> None:
         assert opened.evaluate("document.documentElement.dataset.theme") != before
 
 
-CONTRAST = """
-() => {
-  const rgb = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = (one) => {
-    for (; one; one = one.parentElement) {
-      const colour = rgb(getComputedStyle(one).backgroundColor);
-      if (colour.length === 3 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const poor = [];
-  for (const one of document.querySelectorAll("body *")) {
-    if (!one.checkVisibility() || ![...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
-    if (one.closest(".away, .scale, option")) continue;
-    const [over, under] = [light(rgb(getComputedStyle(one).color)), light(behind(one))].sort((a, b) => b - a);
-    const ratio = (over + 0.05) / (under + 0.05);
-    if (ratio < 4.5) poor.push(`${one.localName}.${one.className} ${one.textContent.trim().slice(0, 20)} ${ratio.toFixed(2)}`);
-  }
-  return poor;
-}
-"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(400, 860), (1180, 900), (1920, 1080)])
 def test_it_reads_well_at_every_width_in_both_schemes(shown: Shown, width: int, height: int, scheme: Any) -> None:
-    SCREENS.mkdir(parents=True, exist_ok=True)
     size: Any = {"width": width, "height": height}
     with shown.open(viewport=size, color_scheme=scheme, reduced_motion="reduce") as page:
         assert page.evaluate("document.documentElement.dataset.theme") == scheme
@@ -394,4 +378,4 @@ def test_it_reads_well_at_every_width_in_both_schemes(shown: Shown, width: int, 
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(CONTRAST) == []
         assert page.evaluate("document.getAnimations().length") == 0
-        page.screenshot(path=SCREENS / f"dashboard-{width}-{scheme}.png", full_page=True)
+        page.screenshot(path=screen(f"{width}-{scheme}"), full_page=True)

@@ -10,8 +10,8 @@ const font = (size) => `${size}px ${getComputedStyle(document.body).fontFamily}`
 /** One chart in one element; `draw` may be called as often as there are answers. */
 export class Chart {
   /** `series`: {label, colour, kind: "columns" | "line"}; `unit` stands at the axis; `read` gets {time, values} or null. */
-  constructor(id, { series, unit, height, stacked = false, read = () => {} }) {
-    Object.assign(this, { box: $(id), series, unit, height, stacked, read, plot: null, data: null, grain: 60 });
+  constructor(id, { series, unit, stacked = false, read = () => {} }) {
+    Object.assign(this, { box: $(id), series, unit, stacked, read, plot: null, data: null, grain: 60 });
     new ResizeObserver(() => this.resize()).observe(this.box);
     addEventListener("freshet-theme", () => this.rebuild());
   }
@@ -37,7 +37,8 @@ export class Chart {
 
   resize() {
     if (!this.plot) this.rebuild();
-    else if (this.box.clientWidth && this.box.clientWidth !== this.plot.width) this.plot.setSize({ width: this.box.clientWidth, height: this.height });
+    else if (this.box.clientWidth && (this.box.clientWidth !== this.plot.width || this.box.clientHeight !== this.plot.height))
+      this.plot.setSize({ width: this.box.clientWidth, height: this.box.clientHeight });
   }
 
   options() {
@@ -46,7 +47,7 @@ export class Chart {
     const axis = { stroke: colour("muted"), font: font(12), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
     return {
       width: this.box.clientWidth,
-      height: this.height,
+      height: this.box.clientHeight,
       padding: [8, 8, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { show: !columns, size: 7 } },

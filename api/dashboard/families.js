@@ -12,7 +12,7 @@ let chart, whole;
 
 export function setUpFamilies() {
   const series = FAMILIES.map((name) => ({ label: NAMES[name], colour: name, kind: "columns" }));
-  chart = new Chart("families-chart", { series, unit: "requests", height: 230, stacked: true, read: point });
+  chart = new Chart("families-chart", { series, unit: "requests", stacked: true, read: point });
 }
 
 /** A text as a pattern that finds it alone. */

@@ -6,7 +6,7 @@ import { get } from "./session.js";
 import { visible } from "./visible.js";
 
 const SPAN = 60; // seconds on the gauge
-let latest = null;
+let latest = null, waiting = 0;
 
 /** Note an answer: `complete` and `server` in ms. */
 export function noteAnswer(answer) {
@@ -25,9 +25,10 @@ export function tick() {
   }
   // The server's clock has whole seconds, so nothing is told from a difference of less.
   const behind = Math.max(0, Math.max(0, (latest.server - latest.complete) / 1000) + passed);
-  $("complete").replaceChildren(time(latest.complete * 1000), make("small", {}, `${duration(behind)} ago`));
+  const said = waiting || behind < SPAN / 4 ? `${duration(behind)} ago` : `${duration(behind)} ago, nothing since`;
+  $("complete").replaceChildren(time(latest.complete * 1000), make("small", {}, said));
   $("water").style.setProperty("--level", `${Math.max(0, 100 - 100 * behind / SPAN)}%`);
-  $("gauge").classList.toggle("late", behind > SPAN);
+  $("gauge").classList.toggle("late", waiting > 0 && behind > SPAN);
   $("gauge").setAttribute("aria-label", `Complete up to ${duration(behind)} ago`);
 }
 
@@ -46,6 +47,7 @@ export async function showMetrics(signal) {
   const values = (name) => (found.get(name) ?? []).map(([, value]) => value);
   const sum = (name) => values(name).reduce((total, value) => total + value, 0);
   const lag = sum("freshet_lag_messages");
+  waiting = lag;
   const seconds = Math.max(0, ...values("freshet_lag_seconds"));
   $("lag").replaceChildren(`${count(lag)} ${lag === 1 ? "message" : "messages"}`, ...(lag ? [make("small", {}, duration(seconds))] : []));
   const events = sum("freshet_events_total");

@@ -12,8 +12,8 @@ let counts, times, whole;
 export function setUpInvocations() {
   const columns = [{ label: "invocations", colour: "current", kind: "columns" }, { label: "errors", colour: "alert", kind: "columns" }];
   const lines = ["avg", "p95", "p99"].map((name) => ({ label: name, colour: name, kind: "line" }));
-  counts = new Chart("counts-chart", { series: columns, unit: "invocations", height: 170, read: (at) => point(at, 0) });
-  times = new Chart("times-chart", { series: lines, unit: "ms", height: 170, read: (at) => point(at, 1) });
+  counts = new Chart("counts-chart", { series: columns, unit: "invocations", read: (at) => point(at, 0) });
+  times = new Chart("times-chart", { series: lines, unit: "ms", read: (at) => point(at, 1) });
 }
 
 export async function showInvocations(project, interval, signal) {
