@@ -102,7 +102,8 @@ def _status(names: dict[str, str], before: Progress, now: Progress, seconds: flo
 
 def _welcome(settings: Settings, key: str | None) -> str:
     address = f"http://{settings.listen}"
-    lines = ["", f"Freshet answers at {address}, and its dashboard is there", f"Data and logs are in {settings.data.resolve()}", ""]
+    lines = ["", f"Freshet answers at {address}", "Open that in a browser for the dashboard, which asks for a key"]
+    lines += [f"Data and logs are in {settings.data.resolve()}", ""]
     if key is None:
         return "\n".join([*lines, "Make a key with: freshet keys add NAME", ""])
     lines += [f"The demo's API key, shown this once: {key}", ""]
