@@ -366,7 +366,7 @@ def test_all_of_it_can_be_used_by_keyboard(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(400, 860), (1180, 900), (1920, 1080)])
+@pytest.mark.parametrize(("width", "height"), [(400, 860), (1180, 900), (1440, 900), (1920, 1080)])
 def test_it_reads_well_at_every_width_in_both_schemes(shown: Shown, width: int, height: int, scheme: Any) -> None:
     size: Any = {"width": width, "height": height}
     with shown.open(viewport=size, color_scheme=scheme, reduced_motion="reduce") as page:

@@ -48,7 +48,7 @@ export class Chart {
     return {
       width: this.box.clientWidth,
       height: this.box.clientHeight,
-      padding: [8, 8, 0, 0],
+      padding: [8, 22, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { show: !columns, size: 7 } },
       tzDate: (seconds) => (zone() === "utc" || this.grain >= 86400 ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000)),
