@@ -3,7 +3,6 @@
 import http.client
 import re
 import time
-import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +25,6 @@ from schema.timestamps import SECOND
 _LOOK_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0  # the API says something every ten
 _MOST_WAIT = 15.0
-_ODD = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
@@ -148,11 +146,8 @@ def line(row: msgspec.Raw) -> str:
 
 
 def plain_text(text: str) -> str:
-    r"""A text whose controls, formats (bidi marks too) and line ends are written as \x1b or \u202e; \ is doubled."""
-    written = text.replace("\\", "\\\\")
-    return "".join(
-        _escape(character) if unicodedata.category(character) in _ODD else character for character in written
-    )
+    r"""A text in which what can't be printed (controls, bidi marks, line ends) is written as `\x1b`, `\u202e`, `\n`."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def plain_json(text: str) -> str:
@@ -165,11 +160,6 @@ def _plain(match: re.Match[str]) -> str:
         return " " if match[0] != "\x7f" else "\\u007f"
     units = match[0].encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _key(file: Path | None) -> str:

@@ -192,7 +192,7 @@ def test_entries_come_live_are_held_and_go_on_without_loss_when_the_api_starts_a
             "event_message": f"number {number}",
         }
 
-    def numbers() -> list[int]:
+    def numbers(page: Page) -> list[int]:
         return [int(text.removeprefix("number ")) for text in page.locator("#entries .message").all_text_contents()]
 
     with shown.open("lively", may_be_refused=True) as page:
@@ -202,7 +202,7 @@ def test_entries_come_live_are_held_and_go_on_without_loss_when_the_api_starts_a
         page.get_by_role("button", name="Pause").click()
         shown.send(entry(1), entry(2))
         expect(page.locator("#newer")).to_have_text("2 new entries above")
-        assert numbers() == [0]
+        assert numbers(page) == [0]
         page.get_by_role("button", name="Go on").click()
         expect(page.locator("#entries > li")).to_have_count(3)
         api = shown.service.processes[-1]
@@ -217,7 +217,7 @@ def test_entries_come_live_are_held_and_go_on_without_loss_when_the_api_starts_a
             shown.send(entry(number))
             time.sleep(0.1)
         expect(page.locator("#entries > li")).to_have_count(60, timeout=30_000)
-        assert sorted(numbers()) == [*range(60)]
+        assert sorted(numbers(page)) == [*range(60)]
         expect(page.locator("#tail-mode")).to_have_text("live")
 
 
