@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, expect
 from service import Service, free_port, wait_for
 
 from ops.demo import PROJECT, edge_event, invocation
-from ops.keys import add_key
+from ops.keys import add_key, revoke_key
 from schema.clock import system_clock
 from schema.timestamps import SECOND
 
@@ -320,6 +320,20 @@ def test_before_a_worker_has_run_and_when_the_api_is_away_the_page_says_so(shown
             opened.get_by_role("button", name="Sign out").click()
             sign_in(opened, service.key)
             expect(opened.locator("#refusal")).to_contain_text("See that “freshet api” runs")
+            service.start_api()
+            expect(opened.locator("#panels")).to_be_visible()
+
+
+def test_a_key_that_is_revoked_while_it_is_used_ends_the_session(shown: Shown) -> None:
+    key = add_key(shown.service.settings.data, "short-lived")
+    with page(shown.browser, shown.address, key, may_be_refused=True) as opened:
+        sign_in(opened, key, PROJECT)
+        expect(opened.locator("#entries > li").first).to_be_visible()
+        revoke_key(shown.service.settings.data, "short-lived")
+        expect(opened.locator("#refusal")).to_contain_text("is not known here")
+        expect(opened.locator("#panels")).to_be_hidden()
+        assert opened.evaluate("sessionStorage.getItem('freshet.key')") is None
+        assert opened.locator("#entries > li").count() == 0
 
 
 def test_all_of_it_can_be_used_by_keyboard(shown: Shown) -> None:

@@ -10,25 +10,51 @@ import { Refusal, forgetKey, get, keepKey, key } from "./session.js";
 import { restart, setUpTail, showTail, stopTail } from "./tail.js";
 
 const EVERY = 5000;
-const PROJECT = "freshet.project", INTERVAL = "freshet.interval";
+const AGAIN = 3000;
+const PROJECT = "freshet.project",
+  INTERVAL = "freshet.interval";
 let interval = sessionStorage.getItem(INTERVAL) in INTERVALS ? sessionStorage.getItem(INTERVAL) : "1hr";
-let project = "", timer = null, abort = null, typing;
+let project = "",
+  timer = null,
+  abort = null,
+  asking = 0,
+  typing,
+  again;
 
 function setUp() {
   setUpInvocations();
   setUpFamilies();
   setUpTail();
-  $("intervals").append(...Object.entries(INTERVALS).map(([name, { label }]) => {
-    const radio = make("input", { type: "radio", name: "interval", value: name, checked: name === interval });
-    radio.addEventListener("change", () => { interval = name; sessionStorage.setItem(INTERVAL, name); refresh(); });
-    return make("label", {}, radio, make("span", {}, label));
-  }));
-  $("project").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => choose($("project").value.trim()), 400); });
-  $("project").addEventListener("change", () => choose($("project").value.trim()));
+  $("intervals").append(
+    ...Object.entries(INTERVALS).map(([name, { label }]) => {
+      const radio = make("input", { type: "radio", name: "interval", value: name, checked: name === interval });
+      radio.addEventListener("change", () => {
+        interval = name;
+        sessionStorage.setItem(INTERVAL, name);
+        refresh();
+      });
+      return make("label", {}, radio, make("span", {}, label));
+    }),
+  );
+  const typed = () => choose($("project").value.trim());
+  $("project").addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(typed, 400);
+  });
+  $("project").addEventListener("change", typed);
   $("project-choice").addEventListener("change", () => choose($("project-choice").value));
-  $("sign-in").addEventListener("submit", (event) => { event.preventDefault(); keepKey($("key").value.trim()); signIn(); });
+  $("sign-in").addEventListener("submit", (event) => {
+    event.preventDefault();
+    keepKey($("key").value.trim());
+    signIn();
+  });
   $("sign-out").addEventListener("click", () => signOut(""));
-  $("zone").addEventListener("click", () => { setZone(zone() === "utc" ? "local" : "utc"); nameZone(); refresh(); restart(); });
+  $("zone").addEventListener("click", () => {
+    setZone(zone() === "utc" ? "local" : "utc");
+    nameZone();
+    refresh();
+    restart();
+  });
   nameZone();
   setInterval(tick, 250);
   if (key()) signIn();
@@ -36,34 +62,47 @@ function setUp() {
 }
 
 function nameZone() {
-  $("zone").textContent = zone() === "utc" ? "UTC" : "Local time";
+  const [now, other] = zone() === "utc" ? ["UTC", "local time"] : ["Local time", "UTC"];
+  $("zone").textContent = now;
+  $("zone").setAttribute("aria-label", `${now}: switch to ${other}`);
   $("zone-said").textContent = `Times are in ${zoneText()}.`;
 }
 
 async function signIn() {
+  clearTimeout(again);
   try {
     const own = await (await get("api/key")).json();
     if (!own.allow.includes("query"))
-      throw new Refusal("key", "This API key may not query. Make one that may: “freshet keys add NAME --allow query”.");
+      throw new Refusal("key", "This key may not query. Make one that may: “freshet keys add NAME --allow query”.");
     open(own.projects);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     if (error.kind === "key") signOut(error.message);
-    else signOut(error.message, true);
+    else {
+      showSignIn(error.message); // and try again with the same key, for as long as nobody types another
+      again = setTimeout(() => {
+        if (key() && !$("key").value) signIn();
+      }, AGAIN);
+    }
   }
 }
 
-function signOut(why, keep = false) {
-  if (!keep) forgetKey();
+function signOut(why) {
+  forgetKey();
+  clearTimeout(again);
   clearInterval(timer);
   abort?.abort();
   stopTail();
   project = "";
+  showSignIn(why);
+  $("key").focus();
+}
+
+function showSignIn(why) {
   for (const id of ["panels", "controls", "sign-out"]) $(id).hidden = true;
   $("sign-in").hidden = false;
-  $("refusal").textContent = why;
   $("key").value = "";
-  $("key").focus();
+  $("refusal").textContent = why;
 }
 
 function open(projects) {
@@ -73,21 +112,24 @@ function open(projects) {
   $("project-choice").hidden = !projects;
   $("project-choice").replaceChildren(...(projects ?? []).map((name) => make("option", { value: name }, name)));
   const before = sessionStorage.getItem(PROJECT) ?? "";
-  const first = projects ? (projects.includes(before) ? before : projects[0]) : before;
+  const first = projects && !projects.includes(before) ? projects[0] : before;
   $("project").value = first;
   $("project-choice").value = first;
   say("Signed in");
   choose(first, true);
   clearInterval(timer);
-  timer = setInterval(() => { if (!document.hidden) refresh(); }, EVERY);
-  if (!first) $("project").focus();
+  timer = setInterval(() => {
+    if (!document.hidden && !asking) refresh();
+  }, EVERY);
+  $(projects ? "project-choice" : "project").focus();
 }
 
 function choose(name, anew = false) {
   if (name === project && !anew) return;
   project = name;
   sessionStorage.setItem(PROJECT, name);
-  for (const panel of ["invocations", "functions", "families", "tail"]) showState(panel, name ? "Asking …" : "Name a project above: its reference is in the host of its URLs.");
+  const said = name ? "Asking …" : "Name a project above: its reference is in the host of its URLs.";
+  for (const panel of ["invocations", "functions", "families", "tail"]) showState(panel, said);
   if (name) showTail(name);
   else stopTail();
   refresh();
@@ -99,6 +141,7 @@ function refresh() {
   abort = new AbortController();
   const { signal } = abort;
   const ask = async (panels, show) => {
+    asking += 1;
     try {
       noteAnswer(await show());
     } catch (error) {
@@ -106,6 +149,8 @@ function refresh() {
       if (!(error instanceof Refusal)) throw error;
       if (error.kind === "key") signOut(error.message);
       for (const panel of panels) showState(panel, error.message, error.kind === "waiting" ? "note" : "bad");
+    } finally {
+      asking -= 1;
     }
   };
   ask(["rejects"], () => showMetrics(signal));

@@ -9,14 +9,14 @@ const font = (size) => `${size}px ${getComputedStyle(document.body).fontFamily}`
 
 /** One chart in one element; `draw` may be called as often as there are answers. */
 export class Chart {
-  /** `series`: {label, colour, kind: "columns" | "line"}; `unit` stands at the axis; `read` gets {time, values} or null. */
+  /** `series`: {label, colour, kind: "columns" | "line"}; `unit` is the axis's; `read` gets {time, values} or null. */
   constructor(id, { series, unit, stacked = false, read = () => {} }) {
     Object.assign(this, { box: $(id), series, unit, stacked, read, plot: null, data: null, grain: 60 });
     new ResizeObserver(() => this.resize()).observe(this.box);
     addEventListener("freshet-theme", () => this.rebuild());
   }
 
-  /** `rows`: [times in s, values of the first series, …]; `grain` the buckets' length in s; `summary` for screen readers. */
+  /** `rows`: [times in s, values of the first series, …]; `grain`: a bucket's length in s; `summary`: the chart in words. */
   draw(rows, grain, summary) {
     const same = this.plot && this.grain === grain && this.zone === zone();
     this.rows = rows;
@@ -37,28 +37,55 @@ export class Chart {
 
   resize() {
     if (!this.plot) this.rebuild();
-    else if (this.box.clientWidth && (this.box.clientWidth !== this.plot.width || this.box.clientHeight !== this.plot.height))
+    else if (
+      this.box.clientWidth &&
+      (this.box.clientWidth !== this.plot.width || this.box.clientHeight !== this.plot.height)
+    )
       this.plot.setSize({ width: this.box.clientWidth, height: this.box.clientHeight });
   }
 
   options() {
     const half = this.grain / 2;
     const columns = this.series.some(({ kind }) => kind === "columns");
-    const axis = { stroke: colour("muted"), font: font(12), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
+    const axis = {
+      stroke: colour("muted"),
+      font: font(12),
+      grid: { stroke: colour("grid"), width: 1 },
+      ticks: { show: false },
+    };
     return {
       width: this.box.clientWidth,
       height: this.box.clientHeight,
       padding: [8, 22, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { setScale: false, x: false, y: false }, points: { show: !columns, size: 7 } },
-      tzDate: (seconds) => (zone() === "utc" || this.grain >= 86400 ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") : new Date(seconds * 1000)),
+      tzDate: (seconds) =>
+        zone() === "utc" || this.grain >= 86400
+          ? uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC")
+          : new Date(seconds * 1000),
       scales: {
         x: { time: true, range: (_, min, max) => [min - half, max + half] },
         y: { range: (_, __, max) => [0, Math.max(max * 1.08, columns ? 4 : 1)] },
       },
       axes: [
-        { ...axis, grid: { show: false }, space: 72, size: 30, values: (_, ticks) => ticks.map((tick) => bucket(tick, this.grain >= 86400 ? 86400 : this.grain < 60 ? 1 : 60)) },
-        { ...axis, label: this.unit, labelFont: font(12), labelSize: 18, labelGap: 0, size: 52, space: 34, values: (_, ticks) => ticks.map((tick) => (tick % 1 ? "" : compact(tick))) },
+        {
+          ...axis,
+          grid: { show: false },
+          space: 72,
+          size: 30,
+          values: (_, ticks) =>
+            ticks.map((tick) => bucket(tick, this.grain >= 86400 ? 86400 : this.grain < 60 ? 1 : 60)),
+        },
+        {
+          ...axis,
+          label: this.unit,
+          labelFont: font(12),
+          labelSize: 18,
+          labelGap: 0,
+          size: 52,
+          space: 34,
+          values: (_, ticks) => ticks.map((tick) => (tick % 1 ? "" : compact(tick))),
+        },
       ],
       series: [{}, ...(this.stacked ? [...this.series].reverse() : this.series).map((one) => this.look(one))],
       hooks: { setCursor: [(plot) => this.point(plot.cursor.idx)] },
@@ -67,12 +94,30 @@ export class Chart {
 
   look({ label, colour: name, kind }) {
     if (kind === "line")
-      return { label, stroke: colour(name), width: 2, dash: name === "p99" ? [2, 3] : name === "p95" ? [7, 4] : undefined, spanGaps: true, points: { size: 5, show: this.data[0].length <= 60, fill: colour(name) } };
-    return { label, stroke: colour("surface"), width: 1, fill: colour(name), paths: uPlot.paths.bars({ size: [0.86, 44], radius: 0 }), points: { show: false } };
+      return {
+        label,
+        stroke: colour(name),
+        width: 2,
+        dash: name === "p99" ? [2, 3] : name === "p95" ? [7, 4] : undefined,
+        spanGaps: true,
+        points: { size: 5, show: this.data[0].length <= 60, fill: colour(name) },
+      };
+    return {
+      label,
+      stroke: colour("surface"),
+      width: 1,
+      fill: colour(name),
+      paths: uPlot.paths.bars({ size: [0.86, 44], radius: 0 }),
+      points: { show: false },
+    };
   }
 
   point(index) {
-    this.read(index == null ? null : { time: bucket(this.rows[0][index], this.grain), values: this.rows.slice(1).map((series) => series[index]) });
+    this.read(
+      index == null
+        ? null
+        : { time: bucket(this.rows[0][index], this.grain), values: this.rows.slice(1).map((series) => series[index]) },
+    );
   }
 }
 

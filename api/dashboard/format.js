@@ -8,7 +8,9 @@ export const zone = () => sessionStorage.getItem(ZONE) || "local";
 export const setZone = (name) => sessionStorage.setItem(ZONE, name);
 
 export function zoneText() {
-  return zone() === "utc" ? "UTC" : `local time (${Intl.DateTimeFormat().resolvedOptions().timeZone || "unknown zone"})`;
+  return zone() === "utc"
+    ? "UTC"
+    : `local time (${Intl.DateTimeFormat().resolvedOptions().timeZone || "unknown zone"})`;
 }
 
 export const count = (value) => number.format(value);
@@ -20,7 +22,7 @@ export function milliseconds(value) {
 }
 
 export function percent(part, whole) {
-  return whole ? `${(100 * part / whole).toFixed(part && part / whole < 0.1 ? 2 : 1)} %` : "–";
+  return whole ? `${((100 * part) / whole).toFixed(part && part / whole < 0.1 ? 2 : 1)} %` : "–";
 }
 
 const parts = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
@@ -40,9 +42,14 @@ export function time(micros, now = Date.now()) {
 /** A bucket's start in a chart's legend: to the second, the minute or the day, as its grain is. */
 export function bucket(seconds, grain) {
   const day = { day: "2-digit", month: "short" };
-  const options = grain >= 86400 ? { weekday: "short", ...day }
-    : grain >= 3600 ? { ...day, hour: "2-digit", minute: "2-digit", hourCycle: "h23" }
-    : grain >= 60 ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : parts;
+  const options =
+    grain >= 86400
+      ? { weekday: "short", ...day }
+      : grain >= 3600
+        ? { ...day, hour: "2-digit", minute: "2-digit", hourCycle: "h23" }
+        : grain >= 60
+          ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }
+          : parts;
   return formatter(grain >= 86400 ? { ...options, timeZone: "UTC" } : options).format(new Date(seconds * 1000));
 }
 

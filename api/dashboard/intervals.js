@@ -9,7 +9,13 @@ export const INTERVALS = {
 };
 
 const GRAINS = { 1: "second", 60: "minute", 3600: "hour", 86400: "day" };
-const SPANS = { "5min": "last 5 minutes", "15min": "last 15 minutes", "1hr": "last hour", "1day": "last day", "7day": "last 7 days" };
+const SPANS = {
+  "5min": "last 5 minutes",
+  "15min": "last 15 minutes",
+  "1hr": "last hour",
+  "1day": "last day",
+  "7day": "last 7 days",
+};
 
 /** What a panel's head says of an interval: “last hour, by minute”. */
 export function spanText(interval, grain, instead) {

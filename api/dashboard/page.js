@@ -30,9 +30,11 @@ export function say(text) {
 
 /** A list of term and description pairs; a colour's name makes a swatch. */
 export function showTotals(list, pairs) {
-  list.replaceChildren(...pairs.map(([term, value, swatch]) => {
-    const label = make("dt", {}, term);
-    if (swatch) label.prepend(make("i", { className: `swatch ${swatch}` }));
-    return make("div", {}, label, make("dd", {}, value));
-  }));
+  list.replaceChildren(
+    ...pairs.map(([term, value, swatch]) => {
+      const label = make("dt", {}, term);
+      if (swatch) label.prepend(make("i", { className: `swatch ${swatch}` }));
+      return make("div", {}, label, make("dd", {}, value));
+    }),
+  );
 }

@@ -31,10 +31,18 @@ export async function* events(body) {
   }
 }
 
-const pause = (ms, signal) => new Promise((resolve) => {
-  const timer = setTimeout(resolve, ms);
-  signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
-});
+const pause = (ms, signal) =>
+  new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
+  });
 
 /** Follow entries until the signal: `onEntries(rows)`, `onState(state, message)`. It goes on where it was cut. */
 export async function follow(parameters, { signal, onEntries, onState }) {

@@ -8,26 +8,48 @@ import { follow } from "./stream.js";
 
 const MOST_ROWS = 500;
 const PAGE = 50;
-let project = "", abort = null, waiting = [], held = false, next = null, shown = new Set(), typing;
+const NONE_YET = "Nothing yet. Entries show here as they come; any of the last 90 days would be here already.";
+const NONE_THERE = "No entries in this range with these filters. Widen the one or the others.";
+const NONE_SO_FAR = "None found so far. “Older entries” looks further back.";
+
+let project = "",
+  abort = null,
+  held = false,
+  typing;
+let waiting = []; // that came and are not shown yet, oldest first
+let known = new Set(); // what the stream and the first page may both bring
+let next = null; // where the next page begins
+let loaded = false; // the first page
 
 const keyOf = (entry) => `${entry.timestamp} ${entry.id} ${entry.event_message}`;
 const filters = () => ({ project, min_status: $("status").value, text: $("text").value });
+const isLive = () => $("range").value === "live";
 
 export function setUpTail() {
   $("filters").addEventListener("submit", (event) => event.preventDefault());
-  for (const id of ["range", "status", "from", "to"]) $(id).addEventListener("change", () => restart());
-  $("text").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(restart, 350); });
+  for (const id of ["range", "status", "from", "to"]) $(id).addEventListener("change", restart);
+  $("text").addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(restart, 350);
+  });
   $("hold").addEventListener("click", () => hold(!held));
-  $("newer").addEventListener("click", () => { $("lines").scrollTop = 0; hold(false); release(); });
-  $("older").addEventListener("click", () => older());
-  $("lines").addEventListener("scroll", () => { if (!held && $("lines").scrollTop < 4) release(); }, { passive: true });
+  $("newer").addEventListener("click", () => {
+    $("lines").scrollTop = 0;
+    hold(false);
+  });
+  $("lines").addEventListener(
+    "scroll",
+    () => {
+      if (!held && $("lines").scrollTop < 4) release();
+    },
+    { passive: true },
+  );
 }
 
 export function showTail(chosen) {
-  if (chosen !== project) {
-    project = chosen;
-    restart();
-  }
+  if (chosen === project) return;
+  project = chosen;
+  restart();
 }
 
 export function stopTail() {
@@ -45,12 +67,10 @@ function hold(still) {
 }
 
 function mode(name, text) {
-  if ($("range").value !== "live" && name !== "range") return;
   $("pulse").dataset.mode = name;
-  if ($("tail-mode").textContent !== text) {
-    $("tail-mode").textContent = text;
-    if (name !== "live" || !held) say(`Log entries: ${text}`);
-  }
+  if ($("tail-mode").textContent === text) return;
+  $("tail-mode").textContent = text;
+  say(`Log entries: ${text}`);
 }
 
 /** Begin anew: other filters, another range or project. */
@@ -58,73 +78,77 @@ export function restart() {
   abort?.abort();
   abort = new AbortController();
   waiting = [];
-  shown = new Set();
+  known = new Set();
   next = null;
-  const own = $("range").value === "own";
-  for (const field of document.querySelectorAll(".own")) field.hidden = !own;
-  const live = $("range").value === "live";
-  $("hold").hidden = !live;
+  loaded = false;
+  for (const field of document.querySelectorAll(".own")) field.hidden = $("range").value !== "own";
+  $("hold").hidden = !isLive();
   for (const id of ["newer", "older"]) $(id).hidden = true;
   $("entries").replaceChildren();
   showState("tail", null);
   if (!project) return;
-  if (live) {
-    let loaded = false;
-    const { signal } = abort;
-    follow(filters(), {
-      signal,
-      onEntries: (rows) => add(rows),
-      onState: (state, message) => {
-        if (state === "live") {
-          if (!held) mode("live", "live");
-          if (!loaded) { loaded = true; load({}, signal, true); } else if (shown.size || $("entries").children.length) showState("tail", null);
-        } else if (state === "refused") { mode("cut", "stopped"); showState("tail", message, "bad"); }
-        else { mode("cut", state === "missed" ? "live, some left out" : "waiting for the API"); if (state !== "end") showState("tail", `${message}.`.replace("..", "."), "note"); }
-      },
-    });
-  } else {
-    mode("range", own ? `in ${zoneText()}` : $("range").selectedOptions[0].textContent.toLowerCase());
-    load(bounds(), abort.signal, false);
+  if (isLive()) live(abort.signal);
+  else {
+    mode("range", $("range").value === "own" ? `in ${zoneText()}` : $("range").selectedOptions[0].text.toLowerCase());
+    load(bounds(), abort.signal);
   }
 }
 
 function bounds() {
-  if ($("range").value !== "own") return { iso_timestamp_start: new Date(Date.now() - 60000 * Number($("range").value)).toISOString() };
-  return { iso_timestamp_start: fieldTime($("from").value), iso_timestamp_end: fieldTime($("to").value) };
+  if ($("range").value === "own")
+    return { iso_timestamp_start: fieldTime($("from").value), iso_timestamp_end: fieldTime($("to").value) };
+  return { iso_timestamp_start: new Date(Date.now() - 60000 * Number($("range").value)).toISOString() };
+}
+
+function live(signal) {
+  let begun = false;
+  const onState = (state, message) => {
+    if (state === "live") {
+      if (!held) mode("live", "live");
+      if (begun && $("entries").children.length) showState("tail", null);
+      if (!begun) load({}, signal);
+      begun = true;
+    } else if (state === "refused") {
+      mode("cut", "stopped");
+      showState("tail", message, "bad");
+    } else {
+      mode("cut", state === "missed" ? "live, some left out" : "waiting for the API");
+      if (state !== "end") showState("tail", message);
+    }
+  };
+  follow(filters(), { signal, onEntries: add, onState });
 }
 
 /** A page of entries, newest first, below what is there. */
-async function load(range, signal, live) {
+async function load(range, signal) {
   try {
-    const parameters = { ...filters(), ...range, project_tier: "ENTERPRISE", limit: PAGE };
-    const answer = await ask("logs.search", { ...parameters, cursor: next ?? "" }, { signal });
-    const already = new Set(live ? waiting.map(keyOf).concat([...shown]) : []);
-    const rows = answer.result.filter((entry) => !already.has(keyOf(entry)));
-    if (live) shown = new Set([...shown, ...rows.map(keyOf)]);
+    const parameters = { ...filters(), ...range, project_tier: "ENTERPRISE", limit: PAGE, cursor: next ?? "" };
+    const answer = await ask("logs.search", parameters, { signal });
+    const rows = answer.result.filter((entry) => !known.has(keyOf(entry)));
+    if (!loaded) known = new Set(answer.result.map(keyOf));
+    loaded = true;
     $("entries").append(...rows.map(row));
     next = answer.next;
     $("older").hidden = next === null;
-    $("older").onclick = () => load(range, signal, false);
-    const none = !$("entries").children.length;
-    if (none) showState("tail", live ? "Nothing yet. Entries show here as they come; any of the last 90 days would be here already." : "No entries in this range with these filters. Widen the one or the others.");
-    if (none && next !== null) showState("tail", "None found so far. “Older entries” looks further back.");
-    if (!none) showState("tail", null);
+    $("older").onclick = () => load(range, signal);
+    const none = !$("entries").children.length && !waiting.length;
+    showState("tail", none ? (next !== null ? NONE_SO_FAR : isLive() ? NONE_YET : NONE_THERE) : null);
   } catch (error) {
     if (signal.aborted) return;
-    showState("tail", error instanceof Refusal ? error.message : "The entries can’t be shown: see the browser’s console.", "bad");
     if (!(error instanceof Refusal)) throw error;
+    showState("tail", error.message, "bad");
   }
 }
 
-const older = () => {};
-
 function add(rows) {
-  waiting.push(...rows.filter((entry) => !shown.has(keyOf(entry))));
-  if (waiting.length > MOST_ROWS) waiting = waiting.slice(-MOST_ROWS);
-  const reading = held || $("lines").scrollTop > 4 || $("entries").querySelector("details[open]");
-  if (!reading) release();
+  const fresh = rows.filter((entry) => !known.has(keyOf(entry)));
+  if (!loaded) for (const entry of fresh) known.add(keyOf(entry));
+  waiting = [...waiting, ...fresh].slice(-MOST_ROWS);
+  const isRead = held || $("lines").scrollTop > 4 || $("entries").querySelector("details[open]");
+  if (!isRead) release();
+  const some = waiting.length >= MOST_ROWS ? `${count(MOST_ROWS)} or more` : count(waiting.length);
+  $("newer").textContent = `${some} new ${waiting.length === 1 ? "entry" : "entries"} above`;
   $("newer").hidden = !waiting.length;
-  $("newer").textContent = `${waiting.length >= MOST_ROWS ? `${count(MOST_ROWS)} or more` : count(waiting.length)} new ${waiting.length === 1 ? "entry" : "entries"} above`;
 }
 
 function release() {

@@ -12,7 +12,10 @@
   dark.addEventListener("change", apply);
   addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
-    const name = () => { button.textContent = document.documentElement.dataset.theme === "dark" ? "Light" : "Dark"; };
+    const name = () => {
+      button.textContent = document.documentElement.dataset.theme === "dark" ? "Light" : "Dark";
+      button.setAttribute("aria-label", `${button.textContent} colours`);
+    };
     button.addEventListener("click", () => {
       const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
       sessionStorage.setItem("freshet.theme", next);

@@ -1,4 +1,4 @@
-// Text of unknown origin, made harmless to look at: what has no picture of its own, or moves others, is shown as a mark.
+// Text of unknown origin, made harmless to look at: what has no picture, or moves others, is shown as a mark.
 
 const LONGEST = 20000;
 // Controls, bidi controls and isolates, zero width and other formats, separators, tags, halves of surrogate pairs.
@@ -41,6 +41,12 @@ export const pretty = (value) => JSON.stringify(value, null, 2) ?? "";
 /** JSON read so that `pretty` can keep its numbers, where the browser tells how they were written. */
 export function parse(text) {
   return JSON.parse(text, (_, value, context) =>
-    typeof value === "number" && context && JSON.rawJSON && String(value) !== context.source
-      && !Number.isSafeInteger(value) ? JSON.rawJSON(context.source) : value);
+    typeof value === "number" &&
+    context &&
+    JSON.rawJSON &&
+    String(value) !== context.source &&
+    !Number.isSafeInteger(value)
+      ? JSON.rawJSON(context.source)
+      : value,
+  );
 }
