@@ -16,7 +16,7 @@ export class Chart {
     addEventListener("freshet-theme", () => this.rebuild());
   }
 
-  /** `rows`: [times in s, values of the first series, …]; `grain`: a bucket's length in s; `summary`: the chart in words. */
+  /** `rows`: [times in s, values of the first series, …]; `grain`: a bucket's length in s; `summary`: in words. */
   draw(rows, grain, summary) {
     const same = this.plot && this.grain === grain && this.zone === zone();
     this.rows = rows;
