@@ -311,12 +311,11 @@ def test_an_unknown_endpoint_is_a_404_that_lists_those_that_there_are(filled: Fi
 
 def test_what_is_nowhere_is_a_404(filled: Filled) -> None:
     for target in (
-        "/",
         "/nowhere",
         "/api",
         "/api/endpoints/",
         "/api/endpoints/logs.all/",
-        "http://x/",
+        "http://x/nowhere",
     ):
         assert error_in(filled.get(target), 404)["status"] == "NOT_FOUND"
 
@@ -370,7 +369,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_anywhere_in_a_url_never_ends_in_a_500(filled: Filled, text: str) -> None:
-    targets = [f"{LOGS}&{text}", f"{LOGS}&iso_timestamp_start={text}", f"{COUNTS}&interval={text}", f"/{text}"]
+    targets = [f"{LOGS}&{text}", f"{LOGS}&iso_timestamp_start={text}", f"{COUNTS}&interval={text}", f"/-{text}"]
     targets += [f"/api/endpoints/{name}?interval=hourly&project={text}&function_id={text[:99]}" for name in NAMES]
     targets += [f"{LOGS}&api_key={text}", f"/api/endpoints/{text.replace('?', '')}"]
     for target in targets:
