@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = "chromium"
+PATIENCE = 20_000  # ms
 _REFUSED = re.compile(r"Failed to load resource: (the server responded with a status of (401|403|503)|net::ERR_)")
 _WATCH = """
 addEventListener("securitypolicyviolation", (event) =>
@@ -57,7 +58,8 @@ def page(browser: Browser, address: str, key: str, *, may_be_refused: bool = Fal
     context = browser.new_context(timezone_id="Europe/Berlin", locale="en-GB", **options)
     try:
         opened = context.new_page()
-        opened.set_default_timeout(15_000)
+        opened.set_default_timeout(PATIENCE)
+        expect.set_options(timeout=PATIENCE)
         watched = Watched(opened, address, key, may_be_refused)
         opened.add_init_script(_WATCH)
         opened.goto(address)

@@ -158,6 +158,12 @@ def test_the_panels_show_what_the_endpoints_answer(shown: Shown) -> None:
             expect(page.locator("#families-totals dd").nth(place)).to_have_text(f"{total:,}")
         for chart in ("counts-chart", "times-chart", "families-chart"):
             assert painted(page, chart) > 20
+        over = page.locator("#families-chart .u-over").bounding_box()
+        assert over is not None
+        page.mouse.move(over["x"] + over["width"] * 0.55, over["y"] + 20)  # an hour under the pointer, by its own row
+        expect(page.locator("#families-totals")).to_have_attribute("data-at", re.compile(r"\d\d:00$"))
+        page.mouse.move(0, 0)
+        expect(page.locator("#families-totals")).to_have_attribute("data-at", "")
         expect(page.locator("#complete")).to_contain_text("ago")
         expect(page.locator("#lag")).to_have_text("0 messages")
         expect(page.locator("#rejects-rows li").first).to_contain_text("not_json")

@@ -11,6 +11,7 @@ import { restart, setUpTail, showTail, stopTail } from "./tail.js";
 
 const EVERY = 5000;
 const AGAIN = 3000;
+const PATIENCE = 30000; // after which what was asked is given up and asked anew
 const PROJECT = "freshet.project",
   INTERVAL = "freshet.interval";
 let interval = sessionStorage.getItem(INTERVAL) in INTERVALS ? sessionStorage.getItem(INTERVAL) : "1hr";
@@ -18,6 +19,7 @@ let project = "",
   timer = null,
   abort = null,
   asking = 0,
+  began = 0,
   typing,
   again;
 
@@ -119,7 +121,7 @@ function open(projects) {
   choose(first, true);
   clearInterval(timer);
   timer = setInterval(() => {
-    if (!document.hidden && !asking) refresh();
+    if (!document.hidden && (!asking || Date.now() - began > PATIENCE)) refresh();
   }, EVERY);
   $(projects ? "project-choice" : "project").focus();
 }
@@ -139,6 +141,7 @@ function choose(name, anew = false) {
 function refresh() {
   abort?.abort();
   abort = new AbortController();
+  began = Date.now();
   const { signal } = abort;
   const ask = async (panels, show) => {
     asking += 1;

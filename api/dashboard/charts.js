@@ -102,12 +102,13 @@ export class Chart {
         spanGaps: true,
         points: { size: 5, show: this.data[0].length <= 60, fill: colour(name) },
       };
+    const isNarrow = this.box.clientWidth / this.data[0].length < 6; // no room for gaps and outlines
     return {
       label,
-      stroke: colour("surface"),
-      width: 1,
+      stroke: isNarrow ? undefined : colour("surface"),
+      width: isNarrow ? 0 : 1,
       fill: colour(name),
-      paths: uPlot.paths.bars({ size: [0.86, 44], radius: 0 }),
+      paths: uPlot.paths.bars({ size: isNarrow ? [1] : [0.86, 44], radius: 0 }),
       points: { show: false },
     };
   }
