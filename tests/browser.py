@@ -23,7 +23,7 @@ def chromium() -> Iterator[Browser]:
     path = shutil.which(CHROMIUM)
     assert path, "the dashboard's tests need Chromium: apt-get install chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
 
