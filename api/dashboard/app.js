@@ -20,6 +20,7 @@ let project = "",
   abort = null,
   asking = 0,
   began = 0,
+  seesRejects = false,
   typing,
   again;
 
@@ -76,7 +77,7 @@ async function signIn() {
     const own = await (await get("api/key")).json();
     if (!own.allow.includes("query"))
       throw new Refusal("key", "This key may not query. Make one that may: “freshet keys add NAME --allow query”.");
-    open(own.projects);
+    open(own);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     if (error.kind === "key") signOut(error.message);
@@ -107,7 +108,8 @@ function showSignIn(why) {
   $("refusal").textContent = why;
 }
 
-function open(projects) {
+function open({ projects, endpoints }) {
+  seesRejects = !projects && !endpoints;
   $("sign-in").hidden = true;
   for (const id of ["panels", "controls", "sign-out"]) $(id).hidden = false;
   $("project").hidden = Boolean(projects);
@@ -156,7 +158,7 @@ function refresh() {
       asking -= 1;
     }
   };
-  ask(["rejects"], () => showMetrics(signal));
+  ask(["rejects"], () => showMetrics(signal, seesRejects));
   if (!project) return;
   ask(["invocations", "functions"], () => showInvocations(project, interval, signal));
   ask(["families"], () => showFamilies(project, interval, signal));

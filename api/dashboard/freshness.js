@@ -48,7 +48,8 @@ export function samples(text) {
   return found;
 }
 
-export async function showMetrics(signal) {
+/** `seesRejects`: a key without any scope is told what was retried too; others see Prometheus’ counters. */
+export async function showMetrics(signal, seesRejects) {
   const found = samples(await (await get("metrics", { signal })).text());
   const values = (name) => (found.get(name) ?? []).map(([, value]) => value);
   const sum = (name) => values(name).reduce((total, value) => total + value, 0);
@@ -61,7 +62,9 @@ export async function showMetrics(signal) {
   );
   const events = sum("freshet_events_total");
   $("events").replaceChildren(compact(events), make("small", {}, `${count(sum("freshet_messages_total"))} messages`));
-  showRejects((found.get("freshet_rejects_total") ?? []).map(([labels, value]) => ({ ...labels, count: value })));
+  const counters = (found.get("freshet_rejects_total") ?? []).map(([labels, value]) => ({ ...labels, count: value }));
+  if (!seesRejects) return showRejects(counters);
+  showRejects((await (await get("api/rejects", { parameters: { limit: 1 }, signal })).json()).counts);
 }
 
 const WHY = {
@@ -93,7 +96,12 @@ function showRejects(rows) {
         "li",
         {},
         reason,
-        make("span", { className: "topic" }, visible(row.topic, { longest: 80 })),
+        make(
+          "span",
+          { className: "topic" },
+          visible(row.topic, { longest: 80 }),
+          row.retried ? ` · ${count(row.retried)} retried since` : "",
+        ),
         make("b", {}, count(row.count)),
         bar,
       );
