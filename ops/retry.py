@@ -32,7 +32,10 @@ def run_retry(settings: Settings, wanted: Wanted, as_json: bool) -> None:
 
 async def _retry(settings: Settings, store: Store, wanted: Wanted) -> Retried:
     async with log_of(settings, store) as log:
-        topics: dict[str, Topic[Any]] = {settings.topic_edge: EDGE, settings.topic_functions: FUNCTIONS}
+        topics: dict[str, Topic[Any]] = {
+            settings.topic_edge: EDGE.redacting(settings.redacted),
+            settings.topic_functions: FUNCTIONS.redacting(settings.redacted),
+        }
         retry = Retry(store, log, topics, system_clock)
         todo = messages(store.connection, wanted)
         with click.progressbar(todo, label="retrying", file=click.get_text_stream("stderr")) as bar:

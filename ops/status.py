@@ -98,7 +98,9 @@ def show_status(status: Status, as_json: bool) -> None:
         for start, end, noted_at in place.gaps:
             click.echo(f"  gap: offsets {start:,} to {end - 1:,} were gone from the log at {datetime_text(noted_at)}")
     retried = [("of these folded by a retry", status.retried)] if status.retried else []
-    for title, values in (("rejects", status.rejects), *retried, ("bytes", status.files)):
+    again = {topic: names["duplicate"] for topic, names in status.counters.items() if "duplicate" in names}
+    shown = (("rejects", status.rejects), *retried, ("duplicates", again), ("bytes", status.files))
+    for title, values in shown:
         click.echo(f"{title}: " + (", ".join(f"{name} {value:,}" for name, value in values.items()) or "none"))
     kept = ", ".join(f"{kind} {datetime_text(horizon)}" for kind, horizon in status.horizons.items())
     click.echo(f"kept from: {kept or 'the beginning'}")

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from schema.events import Decoded, EdgeEvent, Event, Invocation, PlacedReject, Source
-from schema.fields import EdgeElement, Envelope, FunctionElement, Reader, Shape, only
+from schema.fields import EdgeElement, Envelope, FunctionElement, IdentifiedFunctionElement, Reader, Shape, only
 from schema.messages import Reject
 from schema.numbers import Number, exact, scaled_floor, whole
 from schema.parts import Parts, parts_of_message
+from schema.redaction import REDACTED
 from schema.timestamps import DAY, in_range, parse_event_time
 from schema.urls import build_url, families_in, origin_of, path_of
 
@@ -23,6 +24,7 @@ ID_NAMESPACE = uuid.UUID("5f4b7a52-8d0c-5f57-9c0e-3f6f2a1c7e11")
 _LONGEST_EXECUTION_TIME = 1 << 31  # ms; longer ones count as absent, so that sums stay integers (design section 3)
 _edge = Reader(EdgeElement)
 _function = Reader(FunctionElement)
+_identified_function = Reader(IdentifiedFunctionElement)
 
 
 class Record(Protocol):
@@ -63,14 +65,32 @@ class _Refused(Exception):
     """An element is no event; the argument is one of the reasons of contract section 4."""
 
 
-def decode_edge(source: Source, records: Iterable[Record], parts: Parts = parts_of_message) -> Decoded[EdgeEvent]:
-    """The events of a batch of the edge topic, in the records' order."""
-    return _decode(source, records, _edge, _edge_event, parts)
+IsDuplicate = Callable[[str, str, int], bool]
+"""Told the project and the id of an event, and its record's time in ms; whether it has been there before."""
 
 
-def decode_functions(source: Source, records: Iterable[Record], parts: Parts = parts_of_message) -> Decoded[Invocation]:
-    """The invocations of a batch of the functions topic, in the records' order."""
-    return _decode(source, records, _function, _invocation, parts)
+def decode_edge(
+    source: Source,
+    records: Iterable[Record],
+    parts: Parts = parts_of_message,
+    is_duplicate: IsDuplicate | None = None,
+) -> Decoded[EdgeEvent]:
+    """The events of a batch of the edge topic, in the records' order; duplicates, where asked for, are left out."""
+    if is_duplicate is None:
+        return _decode(source, records, _edge, _edge_event, parts)
+    return _decode(source, records, _edge, _unless_duplicate(_edge_event, is_duplicate), parts)
+
+
+def decode_functions(
+    source: Source,
+    records: Iterable[Record],
+    parts: Parts = parts_of_message,
+    is_duplicate: IsDuplicate | None = None,
+) -> Decoded[Invocation]:
+    """The same of the functions topic: its invocations."""
+    if is_duplicate is None:
+        return _decode(source, records, _function, _invocation, parts)
+    return _decode(source, records, _identified_function, _unless_duplicate(_invocation, is_duplicate), parts)
 
 
 def _decode(
@@ -96,6 +116,25 @@ def _decode(
                 reject = part if isinstance(part, Reject) else Reject(part[0].index, str(refused), part[0].data)
                 decoded.rejects.append(PlacedReject(record.offset, reject, record.timestamp))
     return decoded
+
+
+def _unless_duplicate(
+    make: Callable[[Any, bytes, _Place, Counter[str]], Event | None], is_duplicate: IsDuplicate
+) -> Callable[[Any, bytes, _Place, Counter[str]], Event | None]:
+    """Makes no event of an element whose id has been there before; one without an id never has."""
+    unread: Counter[str] = Counter()  # of an edge entry's id, which is counted where it is made
+
+    def make_once(element: Any, data: bytes, place: _Place, counts: Counter[str]) -> Event | None:
+        event = make(element, data, place, counts)
+        if event is None or not _has_id(element.id, unread):
+            return event
+        identity = str(element.id)
+        if REDACTED not in identity and is_duplicate(event.project, identity, place.timestamp):
+            counts["duplicate"] += 1
+            return None
+        return event
+
+    return make_once
 
 
 def _edge_event(element: EdgeElement, data: bytes, place: _Place, counts: Counter[str]) -> EdgeEvent:

@@ -75,6 +75,12 @@ class FunctionElement(Envelope, gc=False):
     metadata: FunctionMetadata | list[FunctionMetadata] | None = None
 
 
+class IdentifiedFunctionElement(FunctionElement, gc=False):
+    """The same with its id, which only deduplication reads."""
+
+    id: Any = None
+
+
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 _any = msgspec.json.Decoder(float_hook=Number).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -19,6 +19,7 @@ from schema.messages import (
     too_deep,
     trim,
 )
+from schema.redaction import Redact, length_alone
 
 
 class Parts(Protocol):
@@ -79,6 +80,26 @@ class OneElement:
     ) -> Iterator[tuple[Element, Shape] | Reject]:
         """That part."""
         yield _readable(element_of(self._index, value or b""), reader, counts)
+
+
+class Redacted:
+    """The parts that others give without what `redact` takes out; of a reject, its length alone is left."""
+
+    def __init__(self, parts: Parts, redact: Redact) -> None:
+        self._parts = parts
+        self._redact = redact
+
+    def __call__(
+        self, value: bytes | None, reader: Reader[Shape], counts: Counter[str]
+    ) -> Iterator[tuple[Element, Shape] | Reject]:
+        """Those parts; what is counted is the same."""
+        for part in self._parts(value, reader, counts):
+            if isinstance(part, Reject):
+                yield Reject(part.index, part.reason, length_alone(part.data))
+                continue
+            element, _ = part
+            clean = self._redact(element.data)
+            yield part if clean is element.data else _readable(Element(element.index, clean), reader, Counter())
 
 
 def _parts_of_any(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from schema.errors import SettingsError
+from schema.redaction import KINDS
 from schema.retention import ENTRIES, INVOCATIONS, NO_GRAIN, ORIGIN_HITS, URLS, Kind
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN, SECOND_GRAIN
 from schema.timestamps import DAY, HOUR, MINUTE, SECOND
@@ -83,6 +84,13 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def _kinds(text: str) -> str:
+    kinds = [word.strip() for word in text.split(",")] if text.strip() else []
+    if not set(kinds) <= set(KINDS):
+        raise ValueError(f"it must be some of {', '.join(KINDS)}, with commas between, or empty")
+    return ",".join(kind for kind in KINDS if kind in kinds)
+
+
 def _store(text: str) -> str:
     if text != "sqlite":
         raise ValueError("the only store is sqlite")
@@ -147,6 +155,8 @@ class Settings:
     topic_functions: str = _setting("deno-relay-logs", _name, "the topic of function invocation logs")
     topic_partitions: int = _setting(4, _count, "the partitions of a topic that Freshet has to create")
     group: str = _setting("freshet", _name, "the workers' consumer group")
+    deduplicate: str = _setting("off", _one_of("off", "10min", "1h"), "how long an id is remembered; off: not at all")
+    redact: str = _setting("", _kinds, "what never reaches the tables, of authorization, tokens, addresses")
     log_id: str = _setting("", str, "the identity of the log; empty: the Kafka cluster's own id")
     session_seconds: int = _setting(10, _count, "after how long a silent worker's partitions go to another")
     stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
@@ -186,6 +196,16 @@ class Settings:
             (URLS, NO_GRAIN): self.keep_urls,
             (ENTRIES, NO_GRAIN): self.keep_entries,
         }
+
+    @property
+    def redacted(self) -> list[str]:
+        """The kinds that are taken out of events before they are stored (`schema.redaction.KINDS`)."""
+        return self.redact.split(",") if self.redact else []
+
+    @property
+    def deduplication_window(self) -> int:
+        """How long ids are remembered, in ms; 0: not at all."""
+        return 0 if self.deduplicate == "off" else parse_duration(self.deduplicate) // 1000
 
     @property
     def endpoint_folder(self) -> Path:

@@ -172,6 +172,18 @@ def _arrivals(db: Database) -> None:
     db.execute("CREATE TABLE arrivals (block INTEGER PRIMARY KEY, came_in BLOB NOT NULL) STRICT")
 
 
+@store_migrations(name="0005_recent_ids")
+def _recent_ids(db: Database) -> None:
+    """The ids taken lately, for deduplication: hashes in a row, by slot of record time (ms) and batch."""
+    db.execute("""
+        CREATE TABLE recent_ids (
+            log TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+            time INTEGER NOT NULL, "offset" INTEGER NOT NULL, marks BLOB NOT NULL,
+            PRIMARY KEY (log, topic, partition, time, "offset")
+        ) STRICT, WITHOUT ROWID
+        """)
+
+
 @control_migrations(name="0001_tables")
 def _control(db: Database) -> None:
     for statement in (

@@ -64,8 +64,8 @@ def create_app(settings: Settings, cluster: str, clock: Clock = system_clock) ->
         worker_redirect_stdouts=False,
     )
     app.ingest = Ingest(settings, clock, cluster)
-    _agent(app, settings.topic_edge, EDGE, "edge")
-    _agent(app, settings.topic_functions, FUNCTIONS, "functions")
+    _agent(app, settings.topic_edge, EDGE.redacting(settings.redacted), "edge")
+    _agent(app, settings.topic_functions, FUNCTIONS.redacting(settings.redacted), "functions")
     app.task(lambda: _prune(app))
     app.task(lambda: _seal(app))
     app.on_partitions_assigned.connect(_tell_of_spare)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from faust.types import TP
@@ -19,6 +20,7 @@ from schema.settings import Settings
 from schema.tables import current_generation, store_path
 from streams.batch import FetchedBatch, Topic
 from streams.dictionary import DictionaryTrainer
+from streams.duplicates import RecentIds, recent_ids
 from streams.generations import revive
 from streams.packing import Packer
 from streams.retention import Pruner
@@ -59,6 +61,8 @@ class Ingest:
         self._merger = ThreadPoolExecutor(1, thread_name_prefix="sealer")
         self._reopening = asyncio.Lock()
         self._seek_numbers: dict[TP, int] = {}
+        self._window = settings.deduplication_window
+        self._recent: dict[TP, RecentIds] = {}
         self.applied: dict[TP, int] = {}
         """The next offset of each partition as this process last knew it in the store."""
         self.ends: dict[TP, int] = {}
@@ -85,12 +89,19 @@ class Ingest:
         known_ends = {sources[tp]: ends[tp] for tp in beginnings}
         positions = await self._write(lambda store: store.open_positions(known, known_ends))
         seeks: dict[TP, Seek] = {}
+        recent: dict[TP, RecentIds] = {}
         for tp, source in sources.items():
             place = await self._place(source, positions[source], beginnings[tp], ends[tp])
             self._seek_numbers[tp] = self._seek_numbers.get(tp, 0) + 1
             self.applied[tp], self.ends[tp] = place.next_offset, ends[tp]
+            if self._window:
+                recent[tp] = await self._write(partial(self._recent_ids, source, place.next_offset))
             seeks[tp] = Seek(self._seek_numbers[tp], source, *place)
+        self._recent = recent
         return seeks
+
+    def _recent_ids(self, source: Source, position: int, store: Store) -> RecentIds:
+        return recent_ids(store.connection, source, self._window, position)
 
     async def _place(self, source: Source, position: Position, beginning: int, end: int) -> Position:
         next_offset, last = position
@@ -117,15 +128,19 @@ class Ingest:
         if batch.seek != self._seek_numbers.get(tp):
             return True  # fetched before the last seek, which has it read again
         opened = self._opened
-        folded = topic.folded(batch, opened.packer, opened.horizons)
+        recent = self._recent.get(tp)
+        if self._window and (recent is None or recent.position != batch.start):
+            return False  # a batch was dropped on the way, or another store opened: its ids are loaded at the seek
+        folded = topic.folded(batch, opened.packer, opened.horizons, recent=recent)
         if not await self._write(lambda store: store is opened.store and store.apply(folded)):
+            self._recent.pop(tp, None)
             log.warning(
                 "%s: the store does not stand at offset %d; seeking to where it does", batch.source, batch.start
             )
             return False
         self.applied[tp] = batch.end
         self.last_progress = time.monotonic()
-        if opened.trainer is not None and folded.rows.entry_blocks and opened.trainer.offer(batch.records):
+        if opened.trainer is not None and folded.rows.entry_blocks and opened.trainer.offer(topic.samples(batch)):
             await self._train(opened, opened.trainer)
         return True
 
@@ -175,6 +190,7 @@ class Ingest:
         if current_generation(data) == self._opened.generation:
             return  # the replay gave up and revived it
         old, self._opened = self._opened, self._open()
+        self._recent.clear()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._writer, old.store.close)  # behind writes that hold it
         await loop.run_in_executor(self._merger, old.sealer.close)

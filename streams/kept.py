@@ -123,7 +123,10 @@ class Keeper:
                         (*row[3:], *source),
                     )
                 else:
-                    _copy(old, db, "positions", "log = ? AND topic = ? AND partition = ?", source)
+                    of_source = "log = ? AND topic = ? AND partition = ?"
+                    db.execute(f"DELETE FROM recent_ids WHERE {of_source}", source)  # noqa: S608
+                    _copy(old, db, "positions", of_source, source)
+                    _copy(old, db, "recent_ids", of_source, source)
             for (topic,) in old.execute("SELECT DISTINCT topic FROM counters").fetchall():
                 if topic not in recounted:
                     db.execute("DELETE FROM counters WHERE topic = ?", (topic,))

@@ -14,6 +14,7 @@ from schema.events import Source
 from schema.settings import Settings
 from streams.app import BATCH_RECORDS, EDGE, FUNCTIONS
 from streams.batch import FetchedBatch, Topic
+from streams.duplicates import recent_ids
 from streams.packing import Packer
 from streams.store import Store
 
@@ -118,10 +119,16 @@ class LogReader:
         self._consumer.assign(list(open_ones))
         for tp, stretch in open_ones.items():
             self._consumer.seek(tp, stretch.next_offset)
+        window = self._settings.deduplication_window
+        recent = (
+            {s.source: recent_ids(store.connection, s.source, window, s.next_offset) for s in stretches}
+            if window
+            else {}
+        )
         packer, horizons = Packer(*store.dictionary()), store.horizons()
         topics: Mapping[str, Topic[Any]] = {
-            self._settings.topic_edge: EDGE,
-            self._settings.topic_functions: FUNCTIONS,
+            self._settings.topic_edge: EDGE.redacting(self._settings.redacted),
+            self._settings.topic_functions: FUNCTIONS.redacting(self._settings.redacted),
         }
         while open_ones:
             try:
@@ -135,7 +142,8 @@ class LogReader:
                 if end > stretch.next_offset:
                     records = [record for record in fetched.get(tp, ()) if record.offset < stretch.limit]
                     batch = FetchedBatch(stretch.source, stretch.next_offset, end, stretch.limit, 0, records)
-                    if not store.apply(topics[tp.topic].folded(batch, packer, horizons, stretch.cut)):
+                    ids = recent.get(stretch.source)
+                    if not store.apply(topics[tp.topic].folded(batch, packer, horizons, stretch.cut, ids)):
                         raise LogError(f"{stretch.source}: {store.path} does not stand at offset {batch.start}")
                     report(end - stretch.next_offset)
                     stretch.next_offset = end

@@ -7,7 +7,7 @@ The commit protocol of a batch [start, end) of a partition; docs/guarantees.md a
 3. Compare and set: the partition's position moves from `start` to `end`. Where it does not stand at `start`, another
    worker has been here or a batch before this one was dropped: ROLLBACK, nothing is applied, and the caller seeks to
    the stored position.
-4. The deltas, the rejects and the counters are added.
+4. The deltas, the rejects, the counters and the ids seen are added.
 5. COMMIT. Only from here on is anything of the batch visible, and then all of it.
 
 A crash before 5 leaves nothing, a crash after it leaves everything, and either way the next batch starts where the
@@ -28,7 +28,9 @@ from schema.errors import StoreRetired
 from schema.events import PlacedReject, Source
 from schema.retention import Horizons, Kind
 from schema.timestamps import MINUTE
+from streams import duplicates
 from streams.adding import add, register
+from streams.duplicates import IdChanges
 from streams.packing import Rows
 
 MARK_EVERY = 10 * MINUTE
@@ -77,6 +79,7 @@ class FoldedBatch:
     rows: Rows = field(default_factory=Rows)
     rejects: Sequence[PlacedReject] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+    id_changes: IdChanges | None = None
 
 
 def log_identity(cluster: str, recreations: int) -> str:
@@ -203,6 +206,7 @@ class Store:
                 ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count""",
                 (cluster, topic),
             ).fetchone()
+            db.execute("DELETE FROM recent_ids WHERE topic = ?", (topic,))
         return int(count)
 
     def dictionary(self) -> tuple[int, bytes | None]:
@@ -290,3 +294,5 @@ class Store:
     def _add(self, db: sqlite3.Connection, batch: FoldedBatch) -> None:
         """Step 4."""
         add(db, batch.source, batch.rows, batch.rejects, batch.counts, self._clock())
+        if batch.id_changes is not None:
+            duplicates.save(db, batch.source, batch.id_changes)

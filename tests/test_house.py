@@ -35,7 +35,7 @@ PURE = {
             "otlp",
             "parts",
         ),
-        *("timestamps", "url_blocks", "urls"),
+        *("redaction", "timestamps", "url_blocks", "urls"),
     },
     "streams": {"fold", "merging", "packing", "seeks"},
 }

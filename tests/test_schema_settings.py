@@ -26,6 +26,8 @@ SETTINGS = st.builds(
     topic_partitions=COUNTS,
     group=WORDS,
     log_id=st.one_of(st.just(""), WORDS),
+    deduplicate=st.sampled_from(["off", "10min", "1h"]),
+    redact=st.sampled_from(["", "tokens", "authorization,addresses"]),
     session_seconds=COUNTS,
     stuck_seconds=COUNTS,
     api_processes=COUNTS,
@@ -81,6 +83,13 @@ def test_the_brokers_are_those_between_the_semicolons() -> None:
     assert settings.bootstrap == ["one:9092", "[::1]:9093"]
 
 
+def test_what_is_redacted_is_named_in_any_order_and_the_window_is_in_ms() -> None:
+    settings = load_settings({"FRESHET_REDACT": " addresses, tokens", "FRESHET_DEDUPLICATE": "10min"}, NOWHERE)
+    assert (settings.redact, settings.redacted) == ("tokens,addresses", ["tokens", "addresses"])
+    assert settings.deduplication_window == 600_000
+    assert (Settings().redacted, Settings().deduplication_window) == ([], 0)
+
+
 def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     assert load_settings({"FRESHET_DATA": "~/logs"}, NOWHERE).data == Path("/home/someone/logs")
@@ -113,6 +122,11 @@ def test_an_unknown_name_in_the_file_is_named_with_the_file(file: Path) -> None:
         *(("STORE", value, "sqlite") for value in ("", "postgresql://h/db", "SQLite")),
         *(("CORS_ORIGINS", value, "spaces") for value in ("x.org", "https://x.org/", "https://a https://b/c", "null")),
         *(("METADATA_SHAPE", value, "arrays") for value in ("", "array", "as_sent", "Arrays")),
+        *(("DEDUPLICATE", value, "off, 10min, 1h") for value in ("", "10", "5min", "OFF", "60min")),
+        *(
+            ("REDACT", value, "authorization, tokens, addresses")
+            for value in ("all", "tokens,", "tokens;addresses", "*")
+        ),
         ("CACHE_MEGABYTES", "0", "1 or more"),
         *(("TOPIC_PARTITIONS", value, "") for value in ("", "0", "-1", "1.5", "four", "NaN")),
         *(("KEEP_URLS", value, "") for value in ("", "8", "7d", "8w", "-8d", "8.5d", "8 d", "8D", "99999999d")),
