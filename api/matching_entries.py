@@ -85,7 +85,7 @@ def matching_entries(
             seen_to = newest
             break
         deadline.check()
-        for entry in unpack_entries(decompress(dictionary, payload), count):
+        for entry in unpack_entries(decompress(dictionary, payload), count, payload):
             if after < entry.timestamp <= end and filters.match_request(project, entry.data):
                 row = entry_row(entry)
                 side = _side(row, start)

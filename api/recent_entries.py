@@ -72,7 +72,7 @@ def recent_entries(
         if len(found) >= limit and newest < found[-1].timestamp:
             break
         deadline.check()
-        entries = unpack_entries(decompress(dictionary, payload), count)
+        entries = unpack_entries(decompress(dictionary, payload), count, payload)
         found += [entry for entry in entries if after < entry.timestamp <= until]
         found.sort(key=_timestamp, reverse=True)
         if len(found) > limit:

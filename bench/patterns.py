@@ -17,7 +17,7 @@ from schema.saved_queries import load_saved_queries
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN, migrate
 from schema.timestamps import DAY, HOUR, SECOND, floor_to
 from schema.url_blocks import URLS_PER_BLOCK, Requested, pack_urls
-from streams.sealing import URL_LEVEL
+from streams.packing import URL_LEVEL
 
 URLS, SHORT_URLS = 10_000_000, 500_000
 NOW = 1_750_000_000_123_456

@@ -151,7 +151,7 @@ def _entries(db: sqlite3.Connection, horizons: Horizons) -> Iterator[Row]:
         "SELECT project, count, dictionary, payload, min_timestamp, max_timestamp FROM entry_blocks"
     ):
         try:
-            entries = unpack_entries(decompressors[dictionary].decompress(payload), count)
+            entries = unpack_entries(decompressors[dictionary].decompress(payload), count, payload)
         except _DAMAGED as error:
             yield _mismatch(ENTRIES, span, project, repr(error))
             continue

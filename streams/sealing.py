@@ -22,17 +22,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import zstandard
 
 from schema.arrivals import FOLLOWED_BLOCKS, came_in
-from schema.blocks import NO_DICTIONARY, Decompressor, pack_numbers, unpack_entries
+from schema.blocks import ENTRIES_PER_BLOCK, NO_DICTIONARY, Decompressor, Entry, pack_numbers, unpack_entries
 from schema.clock import Clock
 from schema.retention import ENTRIES, URLS
 from schema.timestamps import HOUR, MINUTE
-from schema.url_blocks import UrlBlock
+from schema.url_blocks import URLS_PER_BLOCK, UrlBlock
 from streams.merging import ENTRY_BYTES_PER_BLOCK, merge_arrivals, merge_entries, merge_urls
-from streams.packing import Packer, Row
+from streams.packing import Row, SealedPacker
 from streams.store import Store
 from streams.unsealed import TABLES, Group, Piece, Table
 
@@ -42,7 +43,6 @@ GRACE = 5 * MINUTE  # after an hour's end, for what comes a little late
 CLOSE_EVERY = 60.0  # seconds between two rounds that seal what came late to hours that are over
 STEP_SECONDS = 0.02
 MOST_BYTES = 16 << 20  # of one merge, decompressed
-URL_LEVEL = 6  # zstd's: a fifth smaller than level 1; read far more often than written
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,15 @@ class Merge:
     ids: Sequence[int]
     rows: Sequence[Row]
     came_in: Sequence[bytes] = ()
+
+
+class Block(NamedTuple):
+    """A block that was read: its id, how many it holds, its payload, and the stored form of that."""
+
+    id: int
+    size: int
+    payload: bytes
+    stored: bytes
 
 
 _INSERT = {table.name: table.insert for table in TABLES}
@@ -70,7 +79,7 @@ class Sealer:
         )
         self._plain = Decompressor()
         self._trained: dict[int, Decompressor] = {}
-        self._packer = Packer(url_level=URL_LEVEL)
+        self._packer = SealedPacker()
         self._damaged: set[tuple[str, Group]] = set()
         self._last_close = float("-inf")
         self._closing = False
@@ -116,28 +125,21 @@ class Sealer:
             blocks = self._read(table, chosen)
             came: Sequence[bytes] = ()
             if table.name == ENTRIES:
-                rows, came = self._entries(group.project, blocks)
+                rows, came = self._entries(group.project, blocks, closing)
             else:
-                rows = self._urls(blocks)
-            seal = [(*row, int(closing or self._is_done(table, row))) for row in rows]
-            yield Merge(table.name, [number for number, *_ in blocks], seal, came)
+                rows = self._urls(blocks, closing)
+            yield Merge(table.name, [block.id for block in blocks], rows, came)
         except zstandard.ZstdError as error:
             log.error("%s: a block of %s can't be read (%s); they stay as they are", table.name, group, error)
             self._damaged.add((table.name, group))
 
-    @staticmethod
-    def _is_done(table: Table, row: Row) -> bool:
-        """Whether a merged block is worth no further merge: half full, or few large records."""
-        count, payload = row[-2 if table.name == URLS else -3], row[-1]
-        return bool(count >= table.half or zstandard.frame_content_size(payload) >= ENTRY_BYTES_PER_BLOCK // 2)
-
-    def _read(self, table: Table, pieces: Sequence[Piece]) -> list[tuple[int, int, bytes]]:
-        """Blocks as (id, count, payload); the first, and of the others as many as are not too much for one merge."""
+    def _read(self, table: Table, pieces: Sequence[Piece]) -> list[Block]:
+        """The first block, and of the others as many as are not too much for one merge."""
         select = {
             ENTRIES: "SELECT dictionary, payload FROM entry_blocks WHERE id = ?",
             URLS: "SELECT 0, payload FROM url_blocks WHERE id = ?",
         }[table.name]
-        blocks: list[tuple[int, int, bytes]] = []
+        blocks: list[Block] = []
         size = 0
         for piece in pieces:
             row = self._db.execute(select, (piece.id,)).fetchone()
@@ -147,27 +149,41 @@ class Sealer:
             size += len(payload)
             if blocks and size > MOST_BYTES:
                 break
-            blocks.append((piece.id, piece.count, payload))
+            blocks.append(Block(piece.id, piece.count, payload, row[1]))
         return blocks
 
-    def _entries(self, project: str, blocks: Sequence[tuple[int, int, bytes]]) -> tuple[list[Row], list[bytes]]:
+    def _entries(self, project: str, blocks: Sequence[Block], closing: bool) -> tuple[list[Row], list[bytes]]:
         """The rows of the merged entries, and for each the ids of the blocks in which its entries came."""
-        entries = [unpack_entries(payload, count) for _, count, payload in blocks]
-        came = iter(merge_arrivals(entries, [came_in(self._db, number, count) for number, count, _ in blocks]))
+        entries = [unpack_entries(block.payload, block.size, block.stored) for block in blocks]
+        came = iter(merge_arrivals(entries, [came_in(self._db, block.id, block.size) for block in blocks]))
         parts = list(merge_entries(entries))
-        rows = [self._packer.entry_block(project, part) for part in parts]
+        rows = [self._entry_block(project, part, closing) for part in parts]
         return rows, [pack_numbers("q", list(islice(came, len(part)))) for part in parts]
 
-    def _urls(self, blocks: Sequence[tuple[int, int, bytes]]) -> list[Row]:
-        merged = merge_urls([UrlBlock(payload) for _, _, payload in blocks])
-        return [self._packer.url_block(*part) for part in merged]
+    def _entry_block(self, project: str, part: Sequence[Entry], closing: bool) -> Row:
+        """The row of merged entries: sealed at an hour's close, and where they are half a block or few large ones."""
+        large = sum(len(entry.data) for entry in part) >= ENTRY_BYTES_PER_BLOCK // 2
+        sealed = closing or large or len(part) >= ENTRIES_PER_BLOCK // 2
+        pack = self._packer.sealed_entry_block if sealed else self._packer.entry_block
+        return (*pack(project, part), int(sealed))
+
+    def _urls(self, blocks: Sequence[Block], closing: bool) -> list[Row]:
+        merged = merge_urls([UrlBlock(block.payload) for block in blocks])
+        rows = [self._packer.url_block(*part) for part in merged]
+        return [(*row, int(closing or self._is_done(row))) for row in rows]
+
+    @staticmethod
+    def _is_done(row: Row) -> bool:
+        """Whether a merged block of URLs is worth no further merge: half full, or few long ones."""
+        large = zstandard.frame_content_size(row[-1]) >= ENTRY_BYTES_PER_BLOCK // 2
+        return bool(row[-2] >= URLS_PER_BLOCK // 2 or large)
 
     def _use_newest_dictionary(self) -> None:
         newest = self._db.execute(
             "SELECT id, content FROM dictionaries WHERE id > ? ORDER BY id DESC LIMIT 1", (self._packer.dictionary_id,)
         ).fetchone()
         if newest is not None:
-            self._packer = Packer(newest[0], newest[1], URL_LEVEL)
+            self._packer = SealedPacker(*newest)
 
     def _decompressor(self, dictionary: int) -> Decompressor:
         if dictionary == NO_DICTIONARY:

@@ -211,7 +211,7 @@ def _entries(db: sqlite3.Connection, expected: Table) -> Table:
     for number, project, first, last, count, dictionary, payload in db.execute(
         "SELECT id, project, min_timestamp, max_timestamp, count, dictionary, payload FROM entry_blocks"
     ):
-        entries = unpack_entries(decompressors[dictionary].decompress(payload), count)
+        entries = unpack_entries(decompressors[dictionary].decompress(payload), count, payload)
         times = [entry.timestamp for entry in entries]
         _check_block("entry_blocks", number, (first, last, count), times)
         if times != sorted(times) or count > ENTRIES_PER_BLOCK:

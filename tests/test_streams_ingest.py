@@ -283,7 +283,7 @@ def test_blocks_from_before_and_after_the_dictionary_name_the_one_they_need(path
     assert {block[0] for block in blocks} == decompressors.keys()
     assert sorted(blocks, key=lambda block: block[0]) == blocks
     for dictionary, count, payload in blocks:
-        assert len(unpack_entries(decompressors[dictionary].decompress(payload), count)) == count
+        assert len(unpack_entries(decompressors[dictionary].decompress(payload), count, payload)) == count
     with closing(Store(path, lambda: NOW)) as store:
         assert store.dictionary() == (identifier, content)
 

@@ -38,13 +38,21 @@ from streams.unsealed import FANOUT
 NOW = 1_750_000_000_000_000 // DAY * DAY + 12 * HOUR
 OVER = NOW - 2 * HOUR
 """An hour that has been over for a while, when it is NOW."""
+RECORDS = (
+    '{"n":"NUMBER"}',
+    '{"id":"0f8fad5b-d9cb-469f-a165-70867728NUMBER"}',
+    '{"id":"0F8FAD5B-D9CB-469F-A165-70867728NUMBER"}',
+    ' {"n" : "0f8fad5b-d9cb-469f-a165-70867728NUMBER", "id" : "7c9e6679-7425-40de-944b-e07fc1f9NUMBER" }\r',
+    '{"id":"0f8fad5b-d9cb-469f-a165-70867728NUMBER0"}',
+)
 ALL_SEALED = "SELECT min(sealed) FROM (SELECT sealed FROM entry_blocks UNION ALL SELECT sealed FROM url_blocks)"
 
 
 def request(timestamp: int, number: int = 0, project: str = "p") -> EdgeEvent:
     url = f"https://{project}.host/rest/{number % 7}"
-    data = f'{{"n":{number}}}'.encode()
-    return EdgeEvent(timestamp, project, url, f"https://{project}.host", number % 4, b"", data)
+    missing_id = bytes(16) if number % 4 == 3 else b""
+    data = RECORDS[number % len(RECORDS)].replace("NUMBER", f"{number:04x}"[-4:]).encode()
+    return EdgeEvent(timestamp, project, url, f"https://{project}.host", number % 4, missing_id, data)
 
 
 def digest(path: Path, horizons: Horizons = NOTHING_EXPIRED) -> dict[Range, Digest]:

@@ -304,7 +304,7 @@ def content(path: Path) -> dict[str, Any]:
     for project, first, last, count, payload in rows(
         path, "SELECT project, min_timestamp, max_timestamp, count, payload FROM entry_blocks"
     ):
-        block = unpack_entries(decompress(payload), count)
+        block = unpack_entries(decompress(payload), count, payload)
         assert (first, last) == (block[0].timestamp, block[-1].timestamp)
         entries.update((project, entry) for entry in block)
     for first, last, count, payload in rows(
