@@ -271,7 +271,7 @@ def _known(migrations: Migrations) -> set[str]:
 
 def _apply(path: Path, migrations: Migrations) -> None:
     with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as connection:
-        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA page_size = 4096")
         connection.execute("PRAGMA journal_mode = wal")
         db = Database(connection)
         require_known(path, migrations, [migration.name for migration in migrations.applied(db)])

