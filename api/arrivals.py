@@ -60,7 +60,7 @@ class Follower(Reader):
             came: defaultdict[int, list[EntryRow]] = defaultdict(list)
             for block, count, dictionary, payload in blocks:
                 deadline.check()
-                entries = unpack_entries(self._decompress_entries(dictionary, payload), count)
+                entries = unpack_entries(self._decompress_entries(dictionary, payload), count, payload)
                 for entry, arrival in zip(entries, came_in(db, block, count), strict=True):
                     if arrival > place.block and filters.match_request(project, entry.data):
                         row = entry_row(entry)

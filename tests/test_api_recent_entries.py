@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 import apsw
 import pytest
@@ -21,11 +21,14 @@ from api.deadline import Deadline
 from api.reader import Reader
 from api.recent_entries import recent_entries
 from schema.blocks import Decompressor, train_dictionary
+from schema.clock import system_clock
 from schema.decoding import ID_NAMESPACE
 from schema.errors import QueryTimeout
 from schema.saved_queries import load_saved_queries
 from schema.tables import control_path, migrate, store_path
 from streams.packing import Packer
+from streams.sealing import Sealer, commit
+from streams.store import Store
 
 QUERY = load_saved_queries()["logs.all"]
 NOW = 1_750_000_000_123_456
@@ -118,6 +121,27 @@ def dictionaries(data: Path, *names: str) -> list[Packer]:
         assert number
         packers.append(Packer(number, content))
     return packers
+
+
+def test_entries_of_sealed_blocks_are_shown_as_they_came(tmp_path: Path) -> None:
+    oracle = Oracle(LOG, "edge", "functions")
+    chance = Random(1)
+    records = []
+    for number in range(300):
+        identity = str(UUID(int=chance.getrandbits(128)))
+        fields = {"id": identity.upper() if number % 3 else identity, "metadata": {"request_id": identity}}
+        event = {"timestamp": NOW - number % 70, "project": "p", "event_message": MESSAGES[0], **fields}
+        records.append(Record("edge", 0, number, 0, json.dumps(event, indent=number % 2 or None).encode()))
+    oracle.feed(records)
+    fill(tmp_path, [records[start : start + 10] for start in range(0, 300, 10)])
+    path = migrate(tmp_path)
+    with closing(Store(path, system_clock)) as store, closing(Sealer(path, system_clock, close_every=0)) as sealer:
+        while merges := sealer.prepare():
+            commit(store, merges)
+        sealed = store.connection.execute("SELECT min(sealed), min(count) FROM entry_blocks").fetchall()
+    assert sealed == [(1, 100)]
+    with reading(tmp_path) as reader:
+        rows_agree(answered(reader, NOW, "p", "FREE"), oracle.logs_all(NOW, "p", "FREE"))
 
 
 @settings(max_examples=60, deadline=None)

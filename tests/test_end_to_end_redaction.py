@@ -117,7 +117,9 @@ def stored(path: Path) -> Iterator[bytes]:
         decompressors |= {number: Decompressor(c) for number, c in db.execute("SELECT id, content FROM dictionaries")}
         assert len(decompressors) == 2
         for count, dictionary, payload in db.execute("SELECT count, dictionary, payload FROM entry_blocks"):
-            yield from (entry.data for entry in unpack_entries(decompressors[dictionary].decompress(payload), count))
+            yield from (
+                entry.data for entry in unpack_entries(decompressors[dictionary].decompress(payload), count, payload)
+            )
         for (payload,) in db.execute("SELECT payload FROM url_blocks"):
             for run in unpack_urls(decompressors[NO_DICTIONARY].decompress(payload)):
                 yield run.origin.encode()

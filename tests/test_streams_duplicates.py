@@ -191,7 +191,7 @@ def _applied(folder: Path, records: list[Received], ends: list[int], data: st.Da
             entries = [
                 entry
                 for count, payload in db.execute("SELECT count, payload FROM entry_blocks")
-                for entry in unpack_entries(Decompressor().decompress(payload), count)
+                for entry in unpack_entries(Decompressor().decompress(payload), count, payload)
             ]
             marks = b"".join(row.marks for row in duplicates.load(db, SOURCE))
             return [sorted(entries), db.execute("SELECT * FROM counters ORDER BY name").fetchall(), marks]
