@@ -6,6 +6,7 @@ reads the blocks above N and takes the entries that came in one above N, each on
 """
 
 import re
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -43,4 +44,4 @@ def parse_place(text: str) -> Place | None:
 def came_in(db: Database, block: int, count: int) -> Sequence[int]:
     """The ids of the blocks in which the `count` entries of a block came: its own, unless it was merged lately."""
     row = db.execute(_CAME_IN, (block,)).fetchone()
-    return [block] * count if row is None else unpack_numbers("q", row[0])
+    return [block] * count if row is None else unpack_numbers("q", zlib.decompress(row[0]))

@@ -18,6 +18,7 @@ import fcntl
 import logging
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -158,7 +159,7 @@ class Sealer:
         came = iter(merge_arrivals(entries, [came_in(self._db, block.id, block.size) for block in blocks]))
         parts = list(merge_entries(entries))
         rows = [self._entry_block(project, part, closing) for part in parts]
-        return rows, [pack_numbers("q", list(islice(came, len(part)))) for part in parts]
+        return rows, [zlib.compress(pack_numbers("q", list(islice(came, len(part))))) for part in parts]
 
     def _entry_block(self, project: str, part: Sequence[Entry], closing: bool) -> Row:
         """The row of merged entries: sealed at an hour's close, and where they are half a block or few large ones."""
