@@ -308,7 +308,7 @@ def test_any_sequence_of_batches_prunings_and_sealings_holds_what_it_held_withou
 
 
 SEAL = """
-import os, signal, sqlite3, sys
+import os, signal, sqlite3, sys, time
 from pathlib import Path
 from streams.sealing import Sealer, commit
 from streams.store import Store
@@ -323,13 +323,14 @@ sealer = Sealer(path, lambda: int(sys.argv[3]), close_every=0)
 print("ready", flush=True)
 sys.stdin.readline()
 replaced = idle = 0
-while idle < 20:
+while idle < 100:  # a second: there is nothing to prepare while another process does it
     try:
         some = commit(store, sealer.prepare())
     except sqlite3.OperationalError:
         continue
     replaced += some
     idle = 0 if some else idle + 1
+    time.sleep(0.01 * (not some))
 print(replaced, flush=True)
 """
 
