@@ -21,6 +21,8 @@ from typing import Any
 from falcon.asgi import Request, Response
 from gunicorn.glogging import Logger
 
+from api.meters import IN_FLIGHT, REQUESTS
+
 CONTEXT = "freshet.context"
 """Where a request's ASGI scope holds Falcon's context, and gunicorn's environ for the log too."""
 _CLIENT_LEFT = 499
@@ -33,6 +35,7 @@ class Noted:
     async def process_request(self, request: Request, response: Response) -> None:
         """Called by Falcon."""
         request.scope[CONTEXT] = request.context
+        IN_FLIGHT.count += 1
 
 
 class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -42,14 +45,18 @@ class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         """Called by gunicorn after each answer, and by Protocol for those it makes itself (without `req`)."""
         context = environ.get(CONTEXT)
         caller = getattr(context, "caller", None)
+        endpoint, cache = getattr(context, "endpoint", None), getattr(context, "cache", "-")
+        status = _CLIENT_LEFT if environ.get("gone") and resp.status == 500 and not resp.sent else resp.status
+        IN_FLIGHT.count -= context is not None
+        REQUESTS.add(endpoint or "-", str(status), cache)
         line = {
             "time": f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z",
             "key": caller.name if caller is not None else None,
             "method": req.method if req is not None else None,
             "path": _shown(req.path) if req is not None else None,
-            "endpoint": getattr(context, "endpoint", None),
-            "status": _CLIENT_LEFT if environ.get("gone") and resp.status == 500 and not resp.sent else resp.status,
-            "cache": getattr(context, "cache", "-"),
+            "endpoint": endpoint,
+            "status": status,
+            "cache": cache,
             "rows": getattr(context, "rows", None),
             "bytes": resp.sent,
             "ms": request_time.seconds * 1000 + request_time.microseconds / 1000,
