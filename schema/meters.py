@@ -156,14 +156,8 @@ def collect(data: Path) -> list[Metric]:
         return []
     with _locked(folder):
         _tidy(folder)
-        files = [str(path) for path in sorted(folder.glob("*.db"))]
-        try:
-            return list(MultiProcessCollector.merge(files))  # type: ignore[no-untyped-call]
-        except _DAMAGES:  # a machine that lost its power: what ended processes left is given up
-            for path in folder.glob(f"*_{_ENDED}.db"):
-                path.unlink()
-            live = [file for file in files if not file.endswith(f"_{_ENDED}.db")]
-            return list(MultiProcessCollector.merge(live))  # type: ignore[no-untyped-call]
+        kept = [path for path in sorted(folder.glob("*.db")) if _values(path) is not None]
+        return list(MultiProcessCollector.merge([str(path) for path in kept]))  # type: ignore[no-untyped-call]
 
 
 def latest_look(metrics: Sequence[Metric]) -> float | None:
@@ -190,20 +184,24 @@ def _tidy(folder: Path) -> None:
 
 
 def _keep(folder: Path, kind: str, path: Path) -> None:
-    try:
-        left = [
-            (key, value)
-            for key, value, _, _ in MmapedDict.read_all_values_from_file(path)  # type: ignore[no-untyped-call]
-            if json.loads(key)
-        ]
-        ended = _file(folder, kind, _ENDED)
-    except _DAMAGES:
-        return
-    for key, value in left:
-        before, _ = ended.read_value(key)  # type: ignore[no-untyped-call]
-        kept = {SUM: 0.0, LATEST: max(before, value)}.get(kind, before + value)
+    left, before = _values(path), _values(folder / f"{kind}_{_ENDED}.db")
+    if before is None:
+        (folder / f"{kind}_{_ENDED}.db").unlink(missing_ok=True)
+    ended = _file(folder, kind, _ENDED)
+    for key, value in (left or {}).items():
+        old = (before or {}).get(key, 0.0)
+        kept = {SUM: 0.0, LATEST: max(old, value)}.get(kind, old + value)
         ended.write_value(key, kept, 0.0)  # type: ignore[no-untyped-call]
     ended.close()  # type: ignore[no-untyped-call]
+
+
+def _values(path: Path) -> dict[str, float] | None:
+    """A file's values by their keys; None where it is missing or damaged, by a machine that lost its power."""
+    try:
+        entries = MmapedDict.read_all_values_from_file(path)  # type: ignore[no-untyped-call]
+        return {key: value for key, value, *_ in entries if json.loads(key)}
+    except (FileNotFoundError, *_DAMAGES):
+        return None
 
 
 def _file(folder: Path, kind: str, name: str) -> MmapedDict:
