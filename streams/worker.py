@@ -32,7 +32,7 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
 
     Raises FreshetError where it can't start.
     """
-    set_up_logging()
+    set_up_logging(settings.log)
     _bound_heap()
     store = migrate(settings.data)
     if settings.broker == EMBEDDED:

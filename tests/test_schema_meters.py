@@ -81,7 +81,12 @@ def test_what_was_counted_before_the_files_is_in_them_and_no_thread_s_count_is_l
     counter = Counter(meters, "x", "text", ("place",))
     counter.add("before")
     meters.open(tmp_path)
-    threads = [threading.Thread(target=lambda: [counter.add("a") for _ in range(5000)]) for _ in range(4)]
+
+    def count() -> None:
+        for _ in range(5000):
+            counter.add("a")
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
