@@ -14,7 +14,7 @@ import struct
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -155,7 +155,8 @@ def collect(data: Path) -> list[Metric]:
     if not folder.is_dir():
         return []
     with _locked(folder):
-        _tidy(folder)
+        with suppress(OSError):  # a full disk: what ended processes left is read where it is
+            _tidy(folder)
         kept = [path for path in sorted(folder.glob("*.db")) if _values(path) is not None]
         return list(MultiProcessCollector.merge([str(path) for path in kept]))  # type: ignore[no-untyped-call]
 
