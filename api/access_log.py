@@ -1,4 +1,4 @@
-"""The access log: a line of JSON a request, with neither keys nor query strings.
+"""The access log: a line of JSON a request (or of text at a terminal), with neither keys nor query strings.
 
 time      when the answer was complete, UTC
 key       the name of the key, null without one that is known here
@@ -13,13 +13,18 @@ ms        from the request's head to the answer's end
 """
 
 import json
+import logging
 import re
+import sys
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 from falcon.asgi import Request, Response
 from gunicorn.glogging import Logger
+
+from api.meters import IN_FLIGHT, REQUESTS
+from schema.log_lines import formatter, wants_json
 
 CONTEXT = "freshet.context"
 """Where a request's ASGI scope holds Falcon's context, and gunicorn's environ for the log too."""
@@ -33,28 +38,52 @@ class Noted:
     async def process_request(self, request: Request, response: Response) -> None:
         """Called by Falcon."""
         request.scope[CONTEXT] = request.context
+        IN_FLIGHT.count += 1
 
 
 class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's logger, with access lines of this form."""
+    """gunicorn's logger, with access lines of this form; `form` is FRESHET_LOG's."""
+
+    form = "auto"
+
+    def setup(self, cfg: Any) -> None:
+        """Called by gunicorn. What Freshet logs itself goes where gunicorn's own log goes, in the same form."""
+        super().setup(cfg)
+        for handler in self.error_log.handlers:
+            handler.setFormatter(formatter(self.form, sys.stderr))
+        ours = logging.getLogger("freshet")
+        ours.handlers = list(self.error_log.handlers)
+        ours.setLevel(logging.INFO)
+        self._access_json = wants_json(self.form, sys.stdout)
 
     def access(self, resp: Any, req: Any, environ: dict[str, Any], request_time: Any) -> None:
         """Called by gunicorn after each answer, and by Protocol for those it makes itself (without `req`)."""
         context = environ.get(CONTEXT)
         caller = getattr(context, "caller", None)
+        endpoint, cache = getattr(context, "endpoint", None), getattr(context, "cache", "-")
+        status = _CLIENT_LEFT if environ.get("gone") and resp.status == 500 and not resp.sent else resp.status
+        IN_FLIGHT.count -= context is not None
+        REQUESTS.add(endpoint or "-", str(status), cache)
         line = {
             "time": f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z",
             "key": caller.name if caller is not None else None,
             "method": req.method if req is not None else None,
             "path": _shown(req.path) if req is not None else None,
-            "endpoint": getattr(context, "endpoint", None),
-            "status": _CLIENT_LEFT if environ.get("gone") and resp.status == 500 and not resp.sent else resp.status,
-            "cache": getattr(context, "cache", "-"),
+            "endpoint": endpoint,
+            "status": status,
+            "cache": cache,
             "rows": getattr(context, "rows", None),
             "bytes": resp.sent,
             "ms": request_time.seconds * 1000 + request_time.microseconds / 1000,
         }
-        self.access_log.info(json.dumps(line))
+        self.access_log.info(json.dumps(line) if self._access_json else _as_text(line))
+
+
+def _as_text(line: dict[str, Any]) -> str:
+    """The same for people; what a client sent is written as in JSON, so that nothing can act on a terminal."""
+    path, key = json.dumps(line["path"]), json.dumps(line["key"])
+    where = f"{line['status']} {line['method']} {path} {line['endpoint'] or '-'} {line['cache']}"
+    return f"{line['time']} {where} {line['rows'] or 0} rows {line['bytes']} bytes {line['ms']:.1f} ms key {key}"
 
 
 @lru_cache(maxsize=256)

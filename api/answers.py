@@ -1,6 +1,7 @@
 """Answers computed from the tables, in threads of their own."""
 
 import threading
+import time
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +10,7 @@ import falcon
 
 from api.bodies import MetadataShape, body
 from api.freshness import complete_until, time_text
+from api.meters import QUERY_SECONDS
 from api.pool import Pool
 from api.questions import Kept, Question
 from api.reader import Reader, Searches
@@ -35,6 +37,7 @@ class Answers:
         self._shape = shape
         self._pool = Pool(_THREADS, waiting)
         self.has_free_thread = self._pool.has_free_thread
+        self.queries_waiting = self._pool.queued
         self._local = threading.local()
         self._readers: list[Reader] = []
         self._searches = Searches()
@@ -45,6 +48,10 @@ class Answers:
         """The answer as of now. Raises what `Reader.run` and `Pool.run` raise."""
         self.computed += 1
         return await self._pool.run(partial(self._answer, question))
+
+    def background_searches(self) -> int:
+        """How many searches go on, or wait, past their time limit."""
+        return self._searches.background.count()
 
     def close(self) -> None:
         """Let the query in hand finish, give up what is searched in the background, and close the files."""
@@ -59,8 +66,12 @@ class Answers:
             reader = self._local.reader = Reader(self._data, self._searches)
             self._readers.append(reader)
         now = self._clock()
-        answer = reader.run(question.query, question.parameters, question.projects, now, self._seconds)
-        content = body(question.query, answer, self._shape, question.redact)
+        began = time.perf_counter()
+        try:
+            answer = reader.run(question.query, question.parameters, question.projects, now, self._seconds)
+            content = body(question.query, answer, self._shape, question.redact)
+        finally:
+            QUERY_SECONDS.observe(time.perf_counter() - began, question.query.name)
         tag = f'"{sha256(content).hexdigest()[:24]}"'
         headers = {**_HEADERS, "etag": tag}
         complete = complete_until(answer.positions)

@@ -15,12 +15,14 @@ from api.ingest import PATHS as INGEST_PATHS
 from api.ingest import IngestResource
 from api.ingest_body import IngestRequest
 from api.key_uses import KeyUses
+from api.meters import IN_FLIGHT, Sampler
 from api.metrics import Metrics
 from api.openapi import OpenApiResource
 from api.own_key import OwnKeyResource
 from api.queries import PATHS, QueryResource
 from api.rates import Rates
 from api.reader import ControlReader
+from api.ready import Ready
 from api.rejects import RejectsResource
 from api.static_files import StaticFiles
 from api.tail import TailResource
@@ -44,18 +46,21 @@ class Health:
 class Lifespan:
     """Starts and ends what the application does beside answering."""
 
-    def __init__(self, answers: Answers, warmer: Warmer) -> None:
+    def __init__(self, answers: Answers, warmer: Warmer, sampler: Sampler) -> None:
         self._answers = answers
         self._warmer = warmer
+        self._sampler = sampler
 
     async def process_startup(self, scope: object, event: object) -> None:
         """Called by the server in each of its processes, when the event loop runs."""
+        self._sampler.start()
         self._warmer.start()
 
     async def process_shutdown(self, scope: object, event: object) -> None:
         """Called by the server when it stops."""
         await self._warmer.stop()
         self._answers.close()
+        await self._sampler.stop()
 
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
@@ -65,13 +70,25 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     queries, control = load_endpoints(settings), ControlReader(settings.data)
     cache = Cache(answers.answer, clock, settings.cache_megabytes << 20)
     warmer = Warmer(cache, control.generation, answers.has_free_thread)
+    sampler = Sampler(
+        settings.data,
+        lambda: {
+            "requests_in_flight": IN_FLIGHT.count,
+            "cache_entries": len(cache),
+            "cache_bytes": cache.bytes,
+            "background_searches": answers.background_searches(),
+            "queries_waiting": answers.queries_waiting(),
+            "warmer_refreshed": warmer.refreshed,
+            "warmer_failed": warmer.failed,
+        },
+    )
     uses = KeyUses(settings.data)
     gate = Gate(control, clock, uses, Rates(settings.rate_limit))
     resource = QueryResource(queries, cache, clock)
     ingest, dashboard = IngestResource(settings), StaticFiles()
     app: Application = App(
         request_type=IngestRequest,
-        middleware=[Lifespan(answers, warmer), ingest, uses, Noted(), gate, *cors(settings.cors_origins)],
+        middleware=[Lifespan(answers, warmer, sampler), ingest, uses, Noted(), gate, *cors(settings.cors_origins)],
     )
     install_errors(app)
     for path in PATHS:
@@ -86,6 +103,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     for path in ("/", "/dashboard/{name:path}"):
         app.add_route(path, dashboard)
     app.add_route("/health", Health())
+    app.add_route("/ready", Ready(settings.data, clock, settings.ready_seconds))
     app.add_route("/metrics", Metrics(settings.data, clock))
     app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names
     return app

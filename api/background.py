@@ -54,6 +54,10 @@ class Background:
             if self._stopped:
                 raise Stopped
 
+    def count(self) -> int:
+        """How many searches run or wait."""
+        return len(self._waiting)
+
     def idle(self, seconds: float) -> bool:
         """Wait until nothing is left to search; False where that takes longer."""
         with self._changed:

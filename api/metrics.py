@@ -1,11 +1,12 @@
-"""`GET /metrics`: how the stream stands, in Prometheus' text form, as the current generation's store says it.
+"""`GET /metrics`: how the stream stands and what all processes on the data folder do, in Prometheus' text form.
 
-It needs no key, and names no project. Every process of the API answers the same: all of it is read from the store.
+It needs no key, and names no project. Every process of the API answers the same: the store of the current generation
+says how the stream stands, and the rest is the sum over all processes (schema/meters.py).
 """
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from prometheus_client.registry import Collector
 from api.reader import ControlReader, open_database
 from schema.clock import Clock
 from schema.lag import lag_seconds
+from schema.meters import collect, latest_look
 from schema.tables import LIVE_POSITIONS, store_migrations, store_path
 from schema.timestamps import SECOND
 
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 _PLACE = ("topic", "partition")
+_LAG = "Age of the last record applied, 0 at the end; without a living worker, the time since one last looked"
 
 
 class Metrics:
@@ -44,17 +47,35 @@ class Metrics:
         with closing(ControlReader(self._data)) as control:
             generation = control.generation()
         path = store_path(self._data, generation)
+        counted = collect(self._data)
         with closing(open_database(path, store_migrations)) as db:
             registry = CollectorRegistry()
-            registry.register(StoreCollector(db, generation, path.stat().st_size, self._clock()))
+            registry.register(StoreCollector(db, generation, path.stat().st_size, self._clock(), latest_look(counted)))
+            registry.register(ProcessCollector(counted))
             return generate_latest(registry)
 
 
-class StoreCollector(Collector):
-    """The metrics of one store as of `now` (µs); `size` is its file's, in bytes."""
+class ProcessCollector(Collector):
+    """What the processes have counted, summed up already."""
 
-    def __init__(self, db: apsw.Connection, generation: int, size: int, now: int) -> None:
-        self._db, self._generation, self._size, self._now = db, generation, size, now
+    def __init__(self, counted: Sequence[Metric]) -> None:
+        self._counted = counted
+
+    def collect(self) -> Sequence[Metric]:
+        """All families."""
+        return self._counted
+
+
+class StoreCollector(Collector):
+    """The metrics of one store as of `now` (µs).
+
+    `size` is its file's, in bytes; `looked_at` when a worker last fetched, in s.
+    """
+
+    def __init__(
+        self, db: apsw.Connection, generation: int, size: int, now: int, looked_at: float | None = None
+    ) -> None:
+        self._db, self._generation, self._size, self._now, self._looked_at = db, generation, size, now, looked_at
 
     def collect(self) -> Iterator[Metric]:
         """All families, from one state of the store."""
@@ -74,7 +95,7 @@ class StoreCollector(Collector):
         position = GaugeMetricFamily("freshet_position_offset", "The next offset to apply", labels=_PLACE)
         end = GaugeMetricFamily("freshet_log_end_offset", "The log's end as a worker last saw it", labels=_PLACE)
         lag = GaugeMetricFamily("freshet_lag_messages", "Offsets not applied yet", labels=_PLACE)
-        behind = GaugeMetricFamily("freshet_lag_seconds", "Age of the last record applied, 0 at the end", labels=_PLACE)
+        behind = GaugeMetricFamily("freshet_lag_seconds", _LAG, labels=_PLACE)
         commit = GaugeMetricFamily("freshet_last_commit_timestamp_seconds", "When a batch was applied", labels=_PLACE)
         gaps = CounterMetricFamily("freshet_gaps", "Times that a log was cut past the position", labels=_PLACE)
         lost = CounterMetricFamily("freshet_gap_offsets", "Offsets that the log lost by that", labels=_PLACE)
@@ -84,7 +105,7 @@ class StoreCollector(Collector):
             position.add_metric(place, next_offset)
             end.add_metric(place, end_offset)
             lag.add_metric(place, max(0, end_offset - next_offset))
-            behind.add_metric(place, lag_seconds(self._now, next_offset, end_offset, last, applied_at))
+            behind.add_metric(place, lag_seconds(self._now, next_offset, end_offset, last, applied_at, self._looked_at))
             commit.add_metric(place, applied_at / SECOND)
             gaps.add_metric(place, len(cuts))
             lost.add_metric(place, sum(stop - start for start, stop, _ in cuts))

@@ -47,6 +47,10 @@ class Pool:
         """Whether a call would be taken up at once."""
         return self._room > self._waiting
 
+    def queued(self) -> int:
+        """How many calls wait for a thread."""
+        return max(0, self._waiting - self._room)
+
     def close(self) -> None:
         """Let the queries in hand finish."""
         self._threads.shutdown()

@@ -6,13 +6,13 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
+from api.access_log import AccessLogger
 from api.errors import Application
 from schema.errors import FreshetError
 from schema.settings import Settings
 
 CONFIGURATION: dict[str, Any] = {
     "worker_class": "api.worker.Worker",
-    "logger_class": "api.access_log.AccessLogger",
     "asgi_loop": "uvloop",
     "asgi_lifespan": "on",
     "http_parser": "python",  # the strictest on malformed requests
@@ -48,6 +48,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         options = CONFIGURATION | {
             "bind": self._settings.listen,
             "workers": self._settings.api_processes,
+            "logger_class": type("Logger", (AccessLogger,), {"form": self._settings.log}),
             "graceful_timeout": self._settings.query_seconds + _SPARE_SECONDS,
         }
         for name, value in options.items():

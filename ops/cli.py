@@ -169,6 +169,19 @@ def tail(
 
 
 @main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one JSON object.")
+@_command
+def doctor(as_json: bool) -> None:
+    """Look at settings, broker, topics, clock, data folder, disk, store, keys and API, and say what to do.
+
+    The exit code is 1 where something is wrong.
+    """
+    from ops.doctor import run_doctor
+
+    sys.exit(run_doctor(as_json))
+
+
+@main.command()
 @click.option("--topic", "topics", multiple=True, help="Replay this topic alone (default: both).")
 @click.option("--from-offset", type=click.IntRange(min=0), help="From this offset of each partition on.")
 @click.option("--from-time", help="From records of this time on (ISO 8601).")

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import replace
 from types import FrameType
 
 from ops.demo import PROJECT
@@ -36,6 +37,7 @@ def run_up(settings: Settings, demo: bool) -> int:
 
         broker = EmbeddedBroker(settings)  # must live as long as this function
         settings = broker.settings
+    settings = replace(settings, log="text" if settings.log == "auto" else settings.log)  # files for people
     logs = settings.data / "log"
     logs.mkdir(parents=True, exist_ok=True)
     commands = ["worker", "api", *(["demo"] if demo else [])]

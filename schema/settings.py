@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from schema.errors import SettingsError
+from schema.log_lines import FORMS
 from schema.redaction import KINDS
 from schema.retention import ENTRIES, INVOCATIONS, NO_GRAIN, ORIGIN_HITS, URLS, Kind
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN, SECOND_GRAIN
@@ -160,6 +161,8 @@ class Settings:
     log_id: str = _setting("", str, "the identity of the log; empty: the Kafka cluster's own id")
     session_seconds: int = _setting(10, _count, "after how long a silent worker's partitions go to another")
     stuck_seconds: int = _setting(120, _count, "after how long without progress a worker ends itself")
+    log: str = _setting("auto", _one_of(*FORMS), "the form of log lines; `auto`: text for a terminal, else JSON")
+    ready_seconds: int = _setting(60, _count, "after how long without a commit, or a worker, `/ready` is a 503")
     endpoints: str = _setting("", str, "the folder of one's own endpoints; empty: `endpoints` in the data folder")
     api_processes: int = _setting(1, _count, "the API's processes")
     query_seconds: int = _setting(10, _count, "the time limit of a query")

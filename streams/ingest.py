@@ -18,10 +18,12 @@ from schema.events import Event, Source
 from schema.retention import Horizons
 from schema.settings import Settings
 from schema.tables import current_generation, store_path
+from schema.timestamps import SECOND
 from streams.batch import FetchedBatch, Topic
 from streams.dictionary import DictionaryTrainer
 from streams.duplicates import RecentIds, recent_ids
 from streams.generations import revive
+from streams.meters import BATCH_RECORDS, COMMIT_SECONDS, LOOKED, PROGRESS_AT, REFUSED, RETRIES
 from streams.packing import Packer
 from streams.retention import Pruner
 from streams.sealing import Sealer, commit
@@ -76,6 +78,7 @@ class Ingest:
     def fetched(self, batches: Mapping[TP, list[FetchedBatch]]) -> None:
         """Told by the consumer's thread after each fetch, empty ones too: the sign of life that the watchdog reads."""
         self.last_fetch = time.monotonic()
+        LOOKED.put(value=self._clock() / SECOND)
         for tp, (batch,) in batches.items():
             self.ends[tp] = batch.end_offset
 
@@ -132,12 +135,17 @@ class Ingest:
         if self._window and (recent is None or recent.position != batch.start):
             return False  # a batch was dropped on the way, or another store opened: its ids are loaded at the seek
         folded = topic.folded(batch, opened.packer, opened.horizons, recent=recent)
+        began = time.perf_counter()
         if not await self._write(lambda store: store is opened.store and store.apply(folded)):
+            REFUSED.add()
             self._recent.pop(tp, None)
             log.warning(
                 "%s: the store does not stand at offset %d; seeking to where it does", batch.source, batch.start
             )
             return False
+        COMMIT_SECONDS.observe(time.perf_counter() - began)
+        BATCH_RECORDS.observe(len(batch.records))
+        PROGRESS_AT.put(value=self._clock() / SECOND)
         self.applied[tp] = batch.end
         self.last_progress = time.monotonic()
         if opened.trainer is not None and folded.rows.entry_blocks and opened.trainer.offer(topic.samples(batch)):
@@ -223,6 +231,7 @@ class Ingest:
             except sqlite3.Error as error:
                 if not is_transient(error):
                     raise
+                RETRIES.add()
                 log.warning("%s: trying again in %.1f s", error, delay)
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_DELAY)

@@ -5,6 +5,7 @@ import sys
 import time
 
 from schema.errors import FreshetError
+from schema.log_lines import formatter
 
 
 class RateLimit(logging.Filter):
@@ -36,10 +37,13 @@ class OwnErrors(logging.Filter):
         return True
 
 
-def set_up_logging() -> None:
-    """Log to standard error: ours from INFO, the libraries' from WARNING, repeated ones once in 10 s."""
+def set_up_logging(form: str) -> None:
+    """Log to standard error: ours from INFO, the libraries' from WARNING, repeated ones once in 10 s.
+
+    `form` is FRESHET_LOG's.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(formatter(form, sys.stderr))
     handler.addFilter(OwnErrors())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("freshet").setLevel(logging.INFO)

@@ -1,6 +1,7 @@
 """Reads partitions of the log into a store, up to given offsets, by the same decoder, fold and commit as a worker."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -21,6 +22,7 @@ from streams.store import Store
 _WAIT_MILLISECONDS = 500
 _NEAR = 100  # offsets: so many are read over rather than sought
 _ANSWER_SECONDS = 30.0
+_LAST_RECORDS = 3  # a transaction's marker is none
 _FETCH_BYTES = 4 << 20  # of one partition
 Report = Callable[[int], None]
 """Told how many offsets have been read since it was last told."""
@@ -107,6 +109,21 @@ class LogReader:
         except TimeoutError as error:
             raise LogError(f"{tp.topic}[{tp.partition}]: offset {offset} was not answered in time") from error
         return None
+
+    async def newest(self, partitions: list[TopicPartition], seconds: float = 3.0) -> dict[TopicPartition, int]:
+        """The timestamp (ms) of each partition's last record; without those that have none, or give none in time."""
+        beginnings, ends = await self.beginnings(partitions), await self.ends(partitions)
+        waiting = {tp for tp in partitions if ends[tp] > beginnings[tp]}
+        self._consumer.assign(list(waiting))
+        for tp in waiting:
+            self._consumer.seek(tp, max(beginnings[tp], ends[tp] - _LAST_RECORDS))
+        found: dict[TopicPartition, int] = {}
+        deadline = time.monotonic() + seconds
+        while waiting and time.monotonic() < deadline:
+            fetched = await self._consumer.getmany(*waiting, timeout_ms=_WAIT_MILLISECONDS)
+            found |= {tp: records[-1].timestamp for tp, records in fetched.items() if records}
+            waiting = {tp for tp in waiting if await self._consumer.position(tp) < ends[tp]}
+        return found
 
     async def read(self, stretches: list[Stretch], store: Store, report: Report) -> None:
         """Apply every stretch from its next offset to its limit, which must not be beyond its log's committed end.

@@ -18,6 +18,7 @@ from schema.settings import EMBEDDED, Settings  # noqa: E402
 from schema.tables import migrate  # noqa: E402
 from streams.app import create_app  # noqa: E402
 from streams.logs import set_up_logging  # noqa: E402
+from streams.meters import METERS, open_meters  # noqa: E402
 from streams.topics import prepare_topics  # noqa: E402
 from streams.watchdog import watch  # noqa: E402
 
@@ -31,7 +32,7 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
 
     Raises FreshetError where it can't start.
     """
-    set_up_logging()
+    set_up_logging(settings.log)
     _bound_heap()
     store = migrate(settings.data)
     if settings.broker == EMBEDDED:
@@ -39,6 +40,7 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
     cluster = asyncio.run(prepare_topics(settings))
     app = create_app(settings, cluster, clock)
     log.info("reading %s and %s of %s into %s", settings.topic_edge, settings.topic_functions, settings.broker, store)
+    open_meters(settings.data)
     watch(app, settings.stuck_seconds)
     try:
         Worker(
@@ -46,6 +48,7 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
         ).execute_from_commandline()
     finally:
         app.ingest.close()
+        METERS.close()
 
 
 def _bound_heap() -> None:
