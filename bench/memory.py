@@ -19,7 +19,7 @@ from ops.bars import Bars
 
 EVENTS, SHORT_EVENTS = 1_000_000, 100_000
 MINUTES, SHORT_MINUTES = 5.0, 0.2
-_RATE = 2_000  # events/s of the steady load
+_RATE = 500  # events/s of the steady load
 _IDLE_SECONDS = 5.0
 _LOOK_EVERY = 6.0
 _PATIENCE = 600.0

@@ -157,14 +157,22 @@ class Ingest:
         horizons = await self._write(lambda _: self._opened.pruner.step())
         self._opened.horizons = horizons
 
-    async def seal(self) -> bool:
+    async def seal(self) -> float:
         """Merge some small blocks: prepared in a thread of its own, so that only the exchange is between two batches.
 
-        Tells whether there was anything to merge.
+        Returns the CPU seconds that took; 0 where there was nothing to merge.
         """
         opened = self._opened
-        merges = await asyncio.get_running_loop().run_in_executor(self._merger, opened.sealer.prepare)
-        return bool(merges) and await self._write(lambda store: store is opened.store and commit(store, merges) > 0)
+        loop = asyncio.get_running_loop()
+        merges, prepared = await loop.run_in_executor(self._merger, _timed, opened.sealer.prepare)
+        if not merges:
+            return 0.0
+
+        def exchange(store: Store) -> tuple[int, float]:
+            return _timed(lambda: commit(store, merges)) if store is opened.store else (0, 0.0)
+
+        replaced, exchanged = await self._write(exchange)
+        return prepared + exchanged if replaced else 0.0
 
     def close(self) -> None:
         """Wait for the write in hand, then close the store."""
@@ -235,3 +243,9 @@ class Ingest:
                 log.warning("%s: trying again in %.1f s", error, delay)
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_DELAY)
+
+
+def _timed(function: Callable[[], T]) -> tuple[T, float]:
+    """What a function returns, and the CPU seconds that its thread took: others' work does not count."""
+    began = time.thread_time()
+    return function(), time.thread_time() - began

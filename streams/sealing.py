@@ -19,7 +19,7 @@ import logging
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -43,6 +43,7 @@ log = logging.getLogger("freshet.sealing")
 GRACE = 5 * MINUTE  # after an hour's end, for what comes a little late
 CLOSE_EVERY = 60.0  # seconds between two rounds that seal what came late to hours that are over
 STEP_SECONDS = 0.02
+_GROUPS_BETWEEN_URLS = 16  # of entries: each project's hour is one
 MOST_BYTES = 16 << 20  # of one merge, decompressed
 
 
@@ -108,14 +109,19 @@ class Sealer:
             return merges
 
     def _groups(self) -> Iterator[tuple[Table, Group]]:
-        """One round: every hour (of every project) with unsealed blocks."""
+        """One round: every hour (of every project) with unsealed blocks; the few of URLs several times."""
         self._closing = time.monotonic() - self._last_close >= self._close_every
         if self._closing:
             self._last_close = time.monotonic()
-        for table in TABLES:
-            for group in table.groups(self._db):
-                if (table.name, group) not in self._damaged:
-                    yield table, group
+        entries, urls = TABLES
+        groups = entries.groups(self._db)
+        while some := list(islice(groups, _GROUPS_BETWEEN_URLS)):
+            yield from self._undamaged(entries, some)
+            yield from self._undamaged(urls, urls.groups(self._db))
+        yield from self._undamaged(urls, urls.groups(self._db))
+
+    def _undamaged(self, table: Table, groups: Iterable[Group]) -> Iterator[tuple[Table, Group]]:
+        return ((table, group) for group in groups if (table.name, group) not in self._damaged)
 
     def _merge(self, table: Table, group: Group) -> Iterator[Merge]:
         closing = self._closing and group.hour + HOUR + GRACE <= self._clock()
