@@ -2,8 +2,9 @@
 
 At a rate the worker writes what a fetch brings: batches of one partition as a worker on this machine made them (3
 events at 1 k/s, 20 at 10 k/s, 2026-11-21). The same batches are applied here, spread over as much time as the rate
-gives them, and sealed afterwards, since the hours are over. Sizes by table are SQLite's own (dbstat); the peers hold
-the same: the whole event, its URL and path.
+gives them, and sealed afterwards, since the hours are over. Sizes by table are SQLite's own (dbstat): pages as full as
+writing left them. Free pages, which the file keeps for later, are told apart. The peers hold the same: the whole event,
+its URL and path, merged, vacuumed or checkpointed.
 """
 
 import sqlite3
@@ -39,6 +40,7 @@ LOADS = (
 )
 _HOUR_OF_TEN = 36_000
 """Events of an hour at 10/s: no more are applied at that rate."""
+_FREE = "free pages beside it"
 _TABLES = {
     "entry_blocks": ("entry_blocks", "entry_blocks_newest"),
     "url_blocks": ("url_blocks", "url_blocks_newest"),
@@ -65,7 +67,7 @@ def run(options: Options) -> Result:
             sizes[f"{load.name}, sealed"] = _by_table(store, count)
         peers = _peers(folder, columns, events) if options.peers else {}
     rows: list[list[Cell]] = [
-        [part, *(size[part] for size in sizes.values())] for part in (*_TABLES, "all else", "all")
+        [part, *(size[part] for size in sizes.values())] for part in (*_TABLES, "all else", "all", _FREE)
     ]
     rows += [
         [f"{part}, % of raw JSON", *(size[part] / raw * 100 for size in sizes.values())]
@@ -89,11 +91,11 @@ def run(options: Options) -> Result:
 def _by_table(store: Path, events: int) -> dict[str, float]:
     """Bytes an event, by table with its indexes, of a store that nobody has open."""
     with closing(sqlite3.connect(store)) as db:
-        db.execute("VACUUM")
+        ((free,), (page_size,)) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_size"))
         pages = dict(db.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name").fetchall())
     sizes = {table: sum(pages.get(part, 0) for part in parts) / events for table, parts in _TABLES.items()}
     whole = sum(pages.values()) / events
-    return {**sizes, "all else": whole - sum(sizes.values()), "all": whole}
+    return {**sizes, "all else": whole - sum(sizes.values()), "all": whole, _FREE: free * page_size / events}
 
 
 def _peers(folder: Path, columns: Path, events: int) -> dict[str, float]:

@@ -129,5 +129,5 @@ def _commit() -> str:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()  # noqa: S607
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "schema", "streams", "api", "bench")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "schema", "streams", "api", "ops", "bench")
     return git("rev-parse", "--short", "HEAD") + (" and changes" if changed else "")

@@ -17,7 +17,7 @@ from service import wait_for
 
 from bench import backlog, pace
 from bench.cases import LOGS
-from bench.figures import Cell, Options, Result, Table, percentile
+from bench.figures import Cell, Chart, Options, Result, Table, percentile
 from bench.live import Live, live
 from bench.load import edge_events
 from bench.usage import Meter
@@ -76,9 +76,18 @@ def run(options: Options) -> Result:
         tables=[
             Table(
                 f"From produce to visible, ms, over {seconds:g} s at each rate",
-                ["events/s", "p50", "p99", "longest", "probes", "worker, % of a core"],
+                ["events/s", "p50", "p99", "longest", "probes", "worker, % of a core", "events/s applied meanwhile"],
                 rows,
-                "The client asks again 2 ms after each answer.",
+                "The client asks again 2 ms after each answer. What is applied has the 40 probes a second in it.",
+            )
+        ],
+        charts=[
+            Chart(
+                "freshness",
+                "From produce to visible",
+                "ms",
+                {name: [_number(row[place]) for row in rows] for place, name in ((1, "p50"), (2, "p99"))},
+                [f"{row[0]} events/s" for row in rows],
             )
         ],
     )
@@ -91,11 +100,14 @@ def _measured(freshet: Live, rate: int, seconds: float) -> list[Cell]:
     time.sleep(1)  # until the load flows
     probes = Probes(freshet.kafka.bootstrap, seconds)
     meter = Meter(worker=[freshet.worker.pid])
+    applied = freshet.applied()
     probes.start()
     times = _seen(freshet, probes)
     wall, cpu = meter.read()
+    applied = freshet.applied() - applied
     probes.join()
-    load.wait(60)
+    if load.wait(60):
+        raise RuntimeError(f"the load of {rate:,} events/s broke off")
     shown = [value * 1000 for value in times]
     return [
         percentile(shown, 50),
@@ -103,7 +115,13 @@ def _measured(freshet: Live, rate: int, seconds: float) -> list[Cell]:
         max(shown),
         len(shown),
         cpu["worker"] / wall * 100,
+        round(applied / wall),
     ]
+
+
+def _number(cell: Cell) -> float:
+    assert isinstance(cell, int | float)
+    return cell
 
 
 def _seen(freshet: Live, probes: Probes) -> list[float]:

@@ -1,6 +1,6 @@
 """As many requests as one process can: wrk where it is installed, else a small client of our own.
 
-`python -m bench.hammer URL KEY FRESH SECONDS` is the latter; it prints requests, failures and times as JSON.
+`python -m bench.hammer KEY FRESH SECONDS URL…` is the latter; it prints requests, failures and times as JSON.
 """
 
 import asyncio
@@ -9,7 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,6 +22,13 @@ from bench.figures import percentile
 
 CONNECTIONS = 16
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_IN_TURN = """
+local urls, number = {%s}, 0
+request = function()
+    number = number %% #urls + 1
+    return wrk.format(nil, urls[number])
+end
+"""
 
 
 class Load(NamedTuple):
@@ -28,32 +38,48 @@ class Load(NamedTuple):
     p99: float
 
 
-def hammer(url: str, key: str, fresh: bool, seconds: float) -> Load:
-    """Ask for a URL on 16 kept connections. Raises RuntimeError where an answer is no 200."""
+def client() -> str:
+    """The name of what asks."""
+    return "wrk" if shutil.which("wrk") else "a client in Python"
+
+
+def hammer(urls: Sequence[str], key: str, fresh: bool, seconds: float) -> Load:
+    """Ask one server for URLs in turn on 16 kept connections. Raises RuntimeError where an answer is no 200."""
     if shutil.which("wrk"):
-        return _wrk(url, key, fresh, seconds)
-    command = [sys.executable, "-m", "bench.hammer", url, key, str(int(fresh)), str(seconds)]
+        return _wrk(urls, key, fresh, seconds)
+    command = [sys.executable, "-m", "bench.hammer", key, str(int(fresh)), str(seconds), *urls]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     if found["failures"]:
-        raise RuntimeError(f"{url}: {found['failures']} answers were no 200")
+        raise RuntimeError(f"{urls[0]}: {found['failures']} answers were no 200")
     return Load(found["rate"], found["p99"])
 
 
-def _wrk(url: str, key: str, fresh: bool, seconds: float) -> Load:
+def _wrk(urls: Sequence[str], key: str, fresh: bool, seconds: float) -> Load:
+    url = urls[0]
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:g}s", "--latency", "-H", f"X-API-KEY: {key}"]
     command += ["-H", "Cache-Control: no-cache"] if fresh else []
-    said = subprocess.run([*command, url], capture_output=True, text=True, check=True).stdout
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        if len(urls) > 1:
+            script.write(_IN_TURN % ", ".join(json.dumps(_path(url)) for url in urls))
+            script.flush()
+            command += ["-s", script.name]
+        said = subprocess.run([*command, url], capture_output=True, text=True, check=True).stdout
     rate, p99 = re.search(r"Requests/sec:\s+([\d.]+)", said), re.search(r"99%\s+([\d.]+)(us|ms|s)", said)
     if "Non-2xx" in said or "Socket errors" in said or rate is None or p99 is None:
         raise RuntimeError(f"{url}: {said}")
     return Load(float(rate[1]), float(p99[1]) * _UNITS[p99[2]])
 
 
-async def _own(url: str, key: str, fresh: bool, seconds: float) -> dict[str, float]:
+def _path(url: str) -> str:
     parts = urlsplit(url)
-    lines = [f"GET {parts.path}?{parts.query} HTTP/1.1", f"Host: {parts.netloc}", f"X-API-KEY: {key}"]
-    lines += ["Cache-Control: no-cache"] if fresh else []
-    request = "\r\n".join([*lines, "", ""]).encode()
+    return f"{parts.path}?{parts.query}"
+
+
+async def _own(urls: Sequence[str], key: str, fresh: bool, seconds: float) -> dict[str, float]:
+    parts = urlsplit(urls[0])
+    lines = [f"Host: {parts.netloc}", f"X-API-KEY: {key}", *(["Cache-Control: no-cache"] if fresh else [])]
+    requests = ["\r\n".join([f"GET {_path(url)} HTTP/1.1", *lines, "", ""]).encode() for url in urls]
+    numbers = count()
     end = time.perf_counter() + seconds
     times: list[float] = []
     failures = 0
@@ -62,7 +88,7 @@ async def _own(url: str, key: str, fresh: bool, seconds: float) -> dict[str, flo
         nonlocal failures
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         while (began := time.perf_counter()) < end:
-            writer.write(request)
+            writer.write(requests[next(numbers) % len(requests)])
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)content-length: *(\d+)", head)
             assert length is not None, head
@@ -76,4 +102,4 @@ async def _own(url: str, key: str, fresh: bool, seconds: float) -> dict[str, flo
 
 
 if __name__ == "__main__":
-    print(json.dumps(uvloop.run(_own(sys.argv[1], sys.argv[2], sys.argv[3] == "1", float(sys.argv[4])))))
+    print(json.dumps(uvloop.run(_own(sys.argv[4:], sys.argv[1], sys.argv[2] == "1", float(sys.argv[3])))))

@@ -1,7 +1,7 @@
 """`python -m bench memory --minutes M`: resident memory of worker and API, idle, at full speed, and over time.
 
-Idle: ten seconds after the start. Full speed: while a backlog is worked off and the API is asked all the time. Then a
-steady load for as many minutes as are asked for, looked at ten times a minute.
+Idle: five seconds after the start. Full speed: while a backlog is worked off and the API is asked all the time. Then a
+steady load for as many minutes as are asked for, looked at up to ten times a minute.
 """
 
 import tempfile
@@ -110,7 +110,8 @@ def _steady(freshet: Live, seconds: float) -> list[Sample]:
             samples.append(_sample(freshet))
             bars.watcher.done(1)
             time.sleep(min(_LOOK_EVERY, seconds / 4))
-    load.wait(60)
+    if load.wait(60):
+        raise RuntimeError(f"the load of {_RATE:,} events/s broke off")
     return samples
 
 

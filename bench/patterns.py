@@ -26,6 +26,7 @@ _PATHS = (
     *(("/rest/v1/todos", 1), ("/rest/v1/orders", 1), ("/auth/v1/user", 4)),
     *(("/storage/v1/object/public/a.png", 2), ("/realtime/v1/websocket", 8)),
 )
+_A_URL_OF_A_REFERENCE, _A_URL, _A_HIT = 0.05e-6, 0.1e-6, 1.7e-6  # seconds, as the target has them
 PATTERNS = ("never-seen", "https?://[a-z]+[.]nothing", r"id=eq\.00\b", "(?i)NEVER", "id=eq.ff", "/auth/v1", "/rest")
 _QUERY = load_saved_queries()["usage.api-counts"]
 
@@ -81,17 +82,21 @@ def run(options: Options) -> Result:
                 found = reader.run(_QUERY, {"project": pattern, "interval": interval}, None, NOW, 600).rows
                 times.append(time.perf_counter() - began)
             first, hits = times[0], sum(int(number or 0) for row in found for number in row[1:])
-            each = (first - count * 1e-7) / hits * 1e6 if hits and pattern != REFS[0] else first / count * 1e6
+            searched = 0 if pattern == REFS[0] else hits  # a reference's own are counted from the tables
+            limit = count * (_A_URL_OF_A_REFERENCE if pattern == REFS[0] else _A_URL) + searched * _A_HIT
             rows.append(
                 [
                     f"{'a project reference' if pattern == REFS[0] else pattern}, {interval}",
-                    *(first * 1000, median(times[1:]) * 1000, hits, each if interval == "daily" else None),
+                    *(first * 1000, median(times[1:]) * 1000, hits),
+                    limit * 1000 if interval == "daily" else None,
                 ]
             )
     table = Table(
         f"usage.api-counts by pattern over {how_many(count)} sealed URLs of a week, {size / count:.1f} bytes each: ms",
-        ["pattern, interval", "first", "known", "hits", "µs a URL, or a hit"],
+        ["pattern, interval", "first", "known", "hits", "first, target"],
         rows,
-        "In one process without HTTP, on a reader that knows no pattern yet.",
+        "In one process without HTTP, on a reader that knows no pattern yet: the first time is measured once, that of "
+        "a known pattern is the median of nine. The target is 0.05 µs a URL for a project reference, for any other "
+        "pattern 0.1 µs a URL and 1.7 µs a hit.",
     )
     return Result(subject="patterns", tables=[table])

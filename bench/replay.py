@@ -17,7 +17,7 @@ from bench.load import edge_events
 from schema.settings import to_environment
 
 EVENTS = 1_000_000
-LIVE_EVERY, LIVE_EVENTS = 1.0, 1000  # seconds, events
+LIVE_EVERY, LIVE_EVENTS = 0.1, 100  # seconds, events
 PATIENCE = 1800.0
 
 
@@ -102,7 +102,8 @@ def run(options: Options) -> Result:
         subject="replay",
         tables=[
             Table(
-                f"Replay of {events_wanted:,} events while {LIVE_EVENTS:,} events/s come in and answers are asked for",
+                f"Replay of {events_wanted:,} events while {LIVE_EVENTS / LIVE_EVERY:,.0f} events/s come in and "
+                "answers are asked for",
                 ["", "s"],
                 [
                     ["verify, before: equal", before],

@@ -1,7 +1,9 @@
 """`python -m bench http`: requests/s and their p99 from one API worker, beside bare Falcon sending the same bytes.
 
 Bare Falcon runs under the same gunicorn worker class and settings, access log included. 16 kept connections; both are
-asked in turn, round after round; medians. Uncached answers are asked for with `Cache-Control: no-cache`.
+asked in turn, round after round; medians. Uncached answers are asked for with `Cache-Control: no-cache`, those of the
+endpoints that keep answers for 32 projects in turn: whoever asks for the same at once shares a computation. There the
+bare application sends one of the 32 answers, that of median size.
 """
 
 import subprocess
@@ -18,8 +20,8 @@ from bench import product
 from bench.answers import FRESH, Api, Client, api, path
 from bench.cases import COUNTS, LOGS, STATS, Case
 from bench.figures import Cell, Chart, Options, Result, Table, median
-from bench.hammer import CONNECTIONS, hammer
-from bench.load import BIG
+from bench.hammer import CONNECTIONS, client, hammer
+from bench.load import BIG, REFS
 from bench.stores import Plan, build
 from bench.usage import Meter, tree
 from ops.bars import Bars
@@ -29,6 +31,7 @@ from schema.timestamps import HOUR
 EVENTS, SHORT_EVENTS = 200_000, 50_000
 ROUNDS = 3
 _SECONDS, _SHORT_SECONDS = 5.0, 2.0
+_IN_TURN = 2 * CONNECTIONS
 KINDS = (
     ("cached, invocation-stats 1hr", Case(STATS, "1hr", BIG), False),
     ("cached, api-counts minutely", Case(COUNTS, "minutely", BIG), False),
@@ -67,6 +70,7 @@ def run(options: Options) -> Result:
             *("bare Falcon requests/s", "p99 ms", "CPU µs/request", "Freshet's share"),
         ],
         rows,
+        f"The client is {client()}. Uncached statistics and counts are those of {_IN_TURN} projects in turn.",
     )
     chart = Chart(
         "http",
@@ -80,22 +84,25 @@ def run(options: Options) -> Result:
 
 def _beside_bare(freshet: Api, case: Case, fresh: bool, seconds: float, rounds: int, folder: Path) -> list[Cell]:
     listen, key = freshet.settings.listen, freshet.client.key
-    query = path(case.endpoint, case.parameters)
-    body = freshet.client.ask(case.endpoint, case.parameters, FRESH if fresh else {}).body
+    shared = fresh and case.endpoint != LOGS
+    cases = [case._replace(project=ref) for ref in REFS[:_IN_TURN]] if shared else [case]
+    queries = [path(asked.endpoint, asked.parameters) for asked in cases]
+    bodies = [freshet.client.ask(asked.endpoint, asked.parameters, FRESH if fresh else {}).body for asked in cases]
+    body = sorted(bodies, key=len)[len(bodies) // 2]
     ours: list[_Sample] = []
     bares: list[_Sample] = []
     with _bare(folder, body) as (bare, process):
         for _ in range(rounds):
-            ours.append(_hammered(f"http://{listen}{query}", key, fresh, seconds, freshet.process.pid))
-            bares.append(_hammered(f"http://{bare}{query}", key, fresh, seconds, process.pid))
+            ours.append(_hammered(listen, queries, key, fresh, seconds, freshet.process.pid))
+            bares.append(_hammered(bare, queries, key, fresh, seconds, process.pid))
     own, other = (_Sample(*map(median, zip(*samples, strict=True))) for samples in (ours, bares))
     cells: list[Cell] = [cell for s in (own, other) for cell in (round(s.rate), s.p99 * 1000, s.cpu * 1e6)]
     return [len(body), *cells, f"{own.rate / other.rate:.0%}"]
 
 
-def _hammered(url: str, key: str, fresh: bool, seconds: float, server: int) -> _Sample:
+def _hammered(listen: str, queries: list[str], key: str, fresh: bool, seconds: float, server: int) -> _Sample:
     meter = Meter(own=tree(server)[1:])
-    load = hammer(url, key, fresh, seconds)
+    load = hammer([f"http://{listen}{query}" for query in queries], key, fresh, seconds)
     return _Sample(*load, meter.read()[1]["own"] / (load.rate * seconds))
 
 

@@ -28,6 +28,7 @@ BATCH = 5000
 _CHUNK = 20_000
 _PROCESSES = 2
 _LOG = "bench.0"
+_TRAINING_SEED = 1 << 32  # no chunk's number; -1 would be the same as 1
 
 
 class StoredRecord(NamedTuple):
@@ -91,7 +92,7 @@ def seal(path: Path) -> None:
 
 def _train(path: Path) -> None:
     store, trainer = Store(path, system_clock), DictionaryTrainer()
-    trainer.offer([StoredRecord(0, 0, event.json()) for event in edge_requests(2000, 0, seed=-1)])
+    trainer.offer([StoredRecord(0, 0, event.json()) for event in edge_requests(2000, 0, seed=_TRAINING_SEED)])
     content = trainer.train()
     assert content is not None
     store.add_dictionary(content)

@@ -55,7 +55,7 @@ def _bound_heap() -> None:
     """Have glibc keep one heap for all threads, and give back large pieces at once.
 
     Records are made in one thread and freed in another, a few megabytes at a time: without this a worker at full speed
-    holds 30 MB more (docs/decisions/0013-memory.md). Elsewhere than on glibc nothing happens.
+    holds 60 MB more (docs/decisions/0013-memory.md). Elsewhere than on glibc nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,7 +1,9 @@
 """The benchmarks run from end to end, in their smallest form and without the peers, so that they can't rot."""
 
+import asyncio
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,10 +13,11 @@ import pytest
 from bench.cases import CASES
 from bench.drawing import draw
 from bench.figures import Chart, Result, Table, load, percentile, save
+from bench.hammer import _own
 from bench.load import REFS, edge_events, edge_requests, function_events
 from bench.query import PATTERNS
 from bench.report import PAGE
-from bench.stores import StoredRecord
+from bench.stores import _TRAINING_SEED, StoredRecord
 from schema.decoding import decode_edge, decode_functions
 from schema.events import Source
 
@@ -73,6 +76,33 @@ def test_the_load_is_the_same_each_time_and_as_hosted_projects_send_it() -> None
     assert not decoded.rejects
     assert [event.url for event in decoded.events] == [event.url for event in edge_requests(2000, START)]
     assert {event.project for event in decoded.events} <= set(REFS)
+
+
+def test_a_dictionary_is_trained_on_events_that_are_not_measured() -> None:
+    trained = {event.token for event in edge_requests(50, START, seed=_TRAINING_SEED)}
+    for seed in range(3):
+        assert trained.isdisjoint(event.token for event in edge_requests(50, START, seed=seed))
+
+
+def test_the_client_asks_for_its_urls_in_turn_so_that_few_share_an_answer() -> None:
+    asked: Counter[bytes] = Counter()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                asked[(await reader.readuntil(b"\r\n\r\n")).split()[1]] += 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    async def ask() -> dict[str, float]:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await _own([f"http://127.0.0.1:{port}/?n={number}" for number in range(4)], "key", True, 0.05)
+
+    assert asyncio.run(ask())["failures"] == 0
+    assert set(asked) == {b"/?n=%d" % number for number in range(4)}
+    assert max(asked.values()) - min(asked.values()) <= 1
 
 
 def test_every_function_event_is_an_invocation_with_a_time() -> None:

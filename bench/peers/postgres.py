@@ -140,7 +140,7 @@ class Postgres:
         query: Any = _QUERIES[self._form][case.endpoint]
         rows: Rows = self._db.execute(query, values).fetchall()
         if case.endpoint == LOGS:
-            return rows
+            return [(identity, _micros(time), *texts) for identity, time, *texts in rows]
         return [(_micros(bucket), *values) for bucket, *values in rows]
 
     def size(self) -> int:

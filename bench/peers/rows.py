@@ -2,7 +2,8 @@
 
 Logically these are Freshet's tables for edge events (entries, requests by origin and family, by minute, hour and day).
 What Freshet has beside them a peer leaves out: exactly-once, late and future events, rejects, URLs to search.
-All peers write through here, so that what is compared is how they get the events. SQLite's settings are Freshet's.
+All peers write through here, so that what is compared is how they get the events. SQLite is set as Freshet sets it, but
+for twice its page cache.
 """
 
 import sqlite3
