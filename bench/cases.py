@@ -6,6 +6,7 @@ from bench.load import BIG, SMALL
 from schema.intervals import USAGE_INTERVALS, invocation_interval, invocation_window_start, tier_retention
 
 STATS, LOGS, COUNTS = "functions.invocation-stats", "logs.all", "usage.api-counts"
+BY_FUNCTION, SEARCH = "functions.statistics", "logs.search"
 Rows = list[tuple[Any, ...]]
 
 
@@ -19,7 +20,7 @@ class Case(NamedTuple):
     @property
     def parameters(self) -> dict[str, str]:
         """As they stand in the URL."""
-        word = {"project_tier": self.interval} if self.endpoint == LOGS else {"interval": self.interval}
+        word = {"project_tier" if self.endpoint in (LOGS, SEARCH) else "interval": self.interval}
         return {"project": self.project, **word}
 
     @property
@@ -53,6 +54,17 @@ CASES = [
     for interval in intervals
     for project in (BIG, SMALL)
 ]
+OWN_CASES = [
+    Case(endpoint, interval, BIG)
+    for endpoint, intervals in {
+        BY_FUNCTION: ("5min", "15min", "1hr", "1day", "7day"),
+        LOGS: ("PRO", "PAYG", "ENTERPRISE"),
+        SEARCH: ("FREE", "ENTERPRISE"),
+        COUNTS: ("15min", "30min", "1hr", "3hr", "1day", "3day", "7day"),
+    }.items()
+    for interval in intervals
+]
+"""What is asked of Freshet alone: its own endpoints, tiers and intervals."""
 
 
 class Engine(Protocol):

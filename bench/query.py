@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.answers import Client, Reply, api
-from bench.cases import CASES, COUNTS, LOGS, STATS, Case, Engine, Rows
+from bench.cases import CASES, COUNTS, LOGS, OWN_CASES, STATS, Case, Engine, Rows
 from bench.figures import Cell, Chart, Options, Result, Table, how_many, median, percentile
 from bench.load import BIG, SMALL
 from bench.stores import Plan, build, seal
@@ -95,6 +95,8 @@ def _times(client: Client, engines: list[Engine], now: int, rounds: int) -> Time
     with Bars() as bars:
         bars.watcher.step("asking", rounds * len(CASES))
         for _ in range(rounds):
+            for case in OWN_CASES:
+                times["Freshet", case] += _called(partial(_seconds, client, case))
             for case in CASES:
                 expected = _comparable(case, _rows(client, case))
                 times["Freshet", case] += _called(partial(_seconds, client, case))
@@ -196,6 +198,9 @@ def _cases_table(title: str, times: Times, engines: list[Engine]) -> Table:
         size = "big" if case.project == BIG else "small"
         cells = [times[name, case] for name in names]
         rows.append([f"{case.label}, {size}", percentile(cells[0], 99) * 1000, *(median(c) * 1000 for c in cells)])
+    for case in OWN_CASES:
+        own = times["Freshet", case]
+        rows.append([f"{case.label}, big", percentile(own, 99) * 1000, median(own) * 1000, *[None] * len(engines)])
     return Table(
         f"Queries, {title}: ms",
         ["endpoint, interval, project", "Freshet p99", *(f"{name} p50" for name in names)],
