@@ -27,7 +27,7 @@ from ops.progress import read_progress
 from schema.settings import Settings
 
 EVENTS, SHORT_EVENTS = 400_000, 100_000
-ROUNDS = 3
+ROUNDS, SHORT_ROUNDS = 3, 2
 _LONGEST, _SHORT_LONGEST = 15.0, 5.0  # seconds of a round
 _PATIENCE = 120.0
 _LOOK_EVERY = 0.02
@@ -103,7 +103,7 @@ CONTENDERS = (
 def run(options: Options) -> Result:
     """Interleaved rounds of all contenders, and their medians."""
     events = options.events or (SHORT_EVENTS if options.short else EVENTS)
-    rounds = options.rounds or ROUNDS
+    rounds = options.rounds or (SHORT_ROUNDS if options.short else ROUNDS)
     longest = _SHORT_LONGEST if options.short else _LONGEST
     contenders = [contender for contender in CONTENDERS if options.peers or not contender.peer]
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}

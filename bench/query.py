@@ -26,7 +26,7 @@ from ops.bars import Bars
 from schema.timestamps import DAY
 
 EVENTS, SHORT_EVENTS = 1_000_000, 200_000
-ROUNDS = 2
+ROUNDS, SHORT_ROUNDS = 2, 1
 _NARROW_FROM = 500_000  # events
 _SPAN = 7 * DAY
 _MOST_CALLS, _LONGEST = 100, 1.0  # of one case of one contender in one round: calls, seconds
@@ -53,7 +53,7 @@ def run(options: Options) -> Result:
         seal(build(plan))
         engines = stack.enter_context(_engines(folder, columns)) if options.peers else []
         freshet = stack.enter_context(api(plan.data, now, query_seconds=60))
-        times = _times(freshet.client, engines, now, options.rounds or ROUNDS)
+        times = _times(freshet.client, engines, now, options.rounds or (SHORT_ROUNDS if options.short else ROUNDS))
         freshet.process.terminate()
         freshet.process.wait()
         patterns = _patterns(plan.data, now)

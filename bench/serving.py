@@ -29,7 +29,7 @@ from schema.settings import Settings
 from schema.timestamps import HOUR
 
 EVENTS, SHORT_EVENTS = 200_000, 50_000
-ROUNDS = 3
+ROUNDS, SHORT_ROUNDS = 3, 2
 _SECONDS, _SHORT_SECONDS = 5.0, 2.0
 _IN_TURN = 2 * CONNECTIONS
 KINDS = (
@@ -53,6 +53,7 @@ def run(options: Options) -> Result:
     """Interleaved rounds of Freshet and bare Falcon for each kind of answer."""
     events = options.events or (SHORT_EVENTS if options.short else EVENTS)
     seconds = _SHORT_SECONDS if options.short else _SECONDS
+    rounds = options.rounds or (SHORT_ROUNDS if options.short else ROUNDS)
     now = time.time_ns() // 1000
     rows: list[list[Cell]] = []
     with tempfile.TemporaryDirectory() as name:
@@ -61,7 +62,7 @@ def run(options: Options) -> Result:
         with api(plan.data, now) as freshet, Bars() as bars:
             bars.watcher.step("asking", len(KINDS))
             for kind, case, fresh in KINDS:
-                rows.append([kind, *_beside_bare(freshet, case, fresh, seconds, options.rounds or ROUNDS, Path(name))])
+                rows.append([kind, *_beside_bare(freshet, case, fresh, seconds, rounds, Path(name))])
                 bars.watcher.done(1)
     table = Table(
         f"HTTP: one worker, {CONNECTIONS} kept connections",
