@@ -7,6 +7,7 @@ it is there. docs/decisions/0007 has the figures.
 import sys
 import threading
 from array import array
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
@@ -17,6 +18,7 @@ from schema.timestamps import HOUR, MINUTE
 from schema.url_blocks import UrlBlock
 
 _BITS = 4  # of a family set
+_MOST_EDGES = 256  # of a subject
 _OF_EACH_BLOCK = 200  # bytes: the objects around the counts, and their place in a dict
 
 
@@ -63,14 +65,37 @@ class BlockCounts:
         return _OF_EACH_BLOCK + sys.getsizeof(self._cells) + 120 * len(self._totals)
 
 
-class Known:
-    """What is known of one subject: counts by block id. Changed by `Remembered` alone."""
+class Edge:
+    """The requests of one minute in a block that a pattern matches, in the order of their times."""
 
-    __slots__ = ("blocks", "size", "subject")
+    __slots__ = ("_families", "_times", "minute")
+
+    def __init__(self, minute: int, matched: Iterable[tuple[int, int]]) -> None:
+        self.minute = minute
+        ordered = sorted(matched)
+        self._times = array("q", [time for time, _ in ordered])
+        self._families = bytes(families for _, families in ordered)
+
+    def since(self, since: int) -> Iterable[int]:
+        """The family sets of those at or after `since` (µs)."""
+        return self._families[bisect_left(self._times, since) :]
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes in memory."""
+        return _OF_EACH_BLOCK + 9 * len(self._families)
+
+
+class Known:
+    """What is known of one subject: counts and first minutes by block id. Changed by `Remembered` alone."""
+
+    __slots__ = ("blocks", "edges", "size", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.blocks: dict[int, BlockCounts] = {}
+        self.edges: dict[int, Edge] = {}
+        """Of a minute in which a window began, by block id."""
         self.size = 0
 
 
@@ -113,6 +138,23 @@ class Remembered:
             known.blocks[block] = counts
             known.size += counts.size
             self.size += counts.size
+
+    def keep_edge(self, known: Known, block: int, edge: Edge) -> None:
+        """Remember a minute of a block in the place of another one; where there is no room, it is not kept."""
+        with self._lock:
+            if self._known.get(known.subject) is not known:
+                return
+            old = known.edges.pop(block, None)
+            grown = edge.size - (old.size if old is not None else 0)
+            if len(known.edges) >= _MOST_EDGES:  # of windows that began long ago
+                grown -= sum(other.size for other in known.edges.values())
+                known.edges.clear()
+            if self.size + grown <= self._most:
+                known.edges[block] = edge
+            else:
+                grown -= edge.size
+            known.size += grown
+            self.size += grown
 
     def forget_gone(self, known: Known, present: Collection[int], oldest: int, since: int) -> None:
         """Forget blocks that are gone: of hours before the `oldest` (µs), or from `since` on and not `present`."""

@@ -3,7 +3,7 @@
 The window's start is exact to the microsecond (design section 4). Origins in whose own text the pattern is found are
 answered from `origin_hits`, by whole minutes, hours and days. The runs of all other origins are searched in the URL
 blocks, each block once: what it gave is remembered. What lies in the window's first, partial minute is searched for in
-the few blocks that overlap it, each time.
+the few blocks that overlap it, once while windows begin in that minute.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from api.patterns import compile_pattern
-from api.remembered import BlockCounts, Known, Remembered, Subject
+from api.remembered import BlockCounts, Edge, Known, Remembered, Subject
 from api.searching import Look, Search
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN
 from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
@@ -47,7 +47,9 @@ SELECT bucket, families, hits FROM origin_hits
 WHERE project = ? AND origin = ? AND grain = ? AND bucket >= ? AND bucket < ?
 """
 _BLOCKS = "SELECT id, min_timestamp, sealed OR count >= ? FROM url_blocks WHERE max_timestamp >= ?"
-_BLOCKS_OVER = "SELECT id FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ? AND min_timestamp < ?"
+_BLOCKS_OVER = """
+SELECT id, sealed OR count >= ? FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ? AND min_timestamp < ?
+"""
 _OLDEST_BLOCK = "SELECT min(max_timestamp) FROM url_blocks"
 _PAYLOAD = "SELECT payload FROM url_blocks WHERE id = ?"
 
@@ -75,13 +77,8 @@ def request_counts(
     if others:
         _add_searched(db, decompress, search, remembered, known, counts, since, grain)
     if since < first_minute:
-        bucket = floor_to(since, grain * SECOND)
-        for (number,) in db.execute(_BLOCKS_OVER, (since, first_minute + HOUR, first_minute)):
-            look()
-            block = _block(db, decompress, number)
-            if block is not None:
-                for families in search.matched_between(block, since, first_minute):
-                    counts[bucket, families] += 1
+        for families in _first_minute(db, decompress, search, remembered, known, since, first_minute):
+            counts[floor_to(since, grain * SECOND), families] += 1
     for (bucket, families), hits in counts.items():
         yield bucket, families, hits
 
@@ -152,6 +149,29 @@ def _add_searched(
             for minute, families, hits in found.by_minute(first_minute):
                 counts[floor_to(minute, size), families] += hits
     remembered.forget_gone(known, present, db.execute(_OLDEST_BLOCK).get or 0, since)
+
+
+def _first_minute(
+    db: apsw.Connection,
+    decompress: Decompress,
+    search: Search,
+    remembered: Remembered,
+    known: Known,
+    since: int,
+    end: int,
+) -> Iterator[int]:
+    """The family sets of the requests in the window's first, partial minute, which ends at `end` (µs)."""
+    minute = end - MINUTE
+    for number, lasting in db.execute(_BLOCKS_OVER, (_LARGE, since, end + HOUR, end)):
+        edge = known.edges.get(number)
+        if edge is None or edge.minute != minute:
+            search.look()
+            block = _block(db, decompress, number)
+            assert block is not None  # all is read in one transaction
+            edge = Edge(minute, search.matched_between(block, minute, end))
+            if lasting:
+                remembered.keep_edge(known, number, edge)
+        yield from edge.since(since)
 
 
 def _block(db: apsw.Connection, decompress: Decompress, number: int) -> UrlBlock | None:

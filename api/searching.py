@@ -69,8 +69,8 @@ class Search:
                     yield _request(urls, url)
                 before = url
 
-    def matched_between(self, block: UrlBlock, since: int, until: int) -> Iterator[int]:
-        """The family sets of all requests in scope that match, decided or not, with since ≤ time < until (µs)."""
+    def matched_between(self, block: UrlBlock, since: int, until: int) -> Iterator[tuple[int, int]]:
+        """(time, family set) of all requests in scope that match, decided or not, with since ≤ time < until (µs)."""
         since, until = since - block.hour, until - block.hour
         inside = map(range(since, until).__contains__, block.offsets)  # 30 ns each, in C
         places = list(compress(range(block.count), inside))
@@ -84,7 +84,7 @@ class Search:
             url = bisect_right(urls.requests, place) - 1
             project, origin = block.keys[bisect_right(block.starts, urls.starts[url]) - 1]
             if self.in_scope(project) and (self.origins[origin] or self.pattern.matches(_text(block, urls, url))):
-                yield urls.families[url]
+                yield block.hour + block.offsets[place], urls.families[url]
 
     def in_scope(self, project: str) -> bool:
         """Whether events of a project count."""

@@ -18,7 +18,7 @@ from test_api_request_counts import NOW, PATTERNS, QUERY, Request, answered, his
 import api.request_counts
 from api.background import Background, Stopped
 from api.reader import Reader, Searches
-from api.remembered import BlockCounts, Remembered, Subject
+from api.remembered import BlockCounts, Edge, Remembered, Subject
 from schema.errors import QueryTimeout
 from schema.tables import make_store, store_path
 from schema.url_blocks import UrlBlock, pack_urls
@@ -197,6 +197,23 @@ def test_one_subject_that_takes_all_room_keeps_what_fits() -> None:
     assert remembered.size <= 20_000
     remembered.forget_gone(known, (), NOW + DAY, NOW)
     assert (remembered.size, known.blocks) == (0, {})
+
+
+def test_edges_are_bounded_in_number_and_memory_and_answer_from_a_time_on() -> None:
+    remembered = Remembered(20_000)
+    known = remembered.known(Subject(1, "p", None))
+    empty = remembered.size
+    edge = Edge(0, [(3, 1), (1, 2), (2, 4), (2, 1)])
+    assert [list(edge.since(since)) for since in (0, 1, 2, 3, 4)] == [[2, 1, 4, 1], [2, 1, 4, 1], [1, 4, 1], [1], []]
+    for block in range(1000):
+        remembered.keep_edge(known, block % 300, Edge(block, [(block, 1)] * (block % 7)))
+        assert remembered.size == empty + sum(edge.size for edge in known.edges.values()) <= 20_000
+    remembered.keep_edge(known, 0, Edge(0, [(0, 1)] * 10_000))  # too much
+    assert 0 not in known.edges
+    assert remembered.size == empty + sum(edge.size for edge in known.edges.values())
+    for number in range(2):
+        remembered.known(Subject(2 + number, "q", None))  # a newer generation
+    assert remembered.size == 0
 
 
 def test_what_is_forgotten_meanwhile_is_not_kept() -> None:
