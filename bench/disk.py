@@ -14,10 +14,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.cases import Engine
-from bench.figures import Cell, Chart, Options, Result, Table, how_many
-from bench.load import edge_requests
+from api.reader import Reader
+from bench.cases import COUNTS, LOGS, Case, Engine
+from bench.figures import Cell, Chart, Options, Result, Table, how_many, median
+from bench.load import BIG, edge_requests
 from bench.stores import BATCH, Plan, build, seal
+from schema.saved_queries import load_saved_queries
 from schema.timestamps import HOUR, SECOND
 
 EVENTS, SHORT_EVENTS = 200_000, 36_000
@@ -40,6 +42,7 @@ LOADS = (
 )
 _HOUR_OF_TEN = 36_000
 """Events of an hour at 10/s: no more are applied at that rate."""
+_ASKED = ("usage.api-counts hourly, never seen", "usage.api-counts hourly", "logs.all FREE")
 _FREE = "free pages beside it"
 _TABLES = {
     "entry_blocks": ("entry_blocks", "entry_blocks_newest"),
@@ -55,6 +58,7 @@ def run(options: Options) -> Result:
     now -= now % HOUR + HOUR  # so that every hour with events is over
     raw = _raw_bytes()
     sizes: dict[str, dict[str, float]] = {}
+    answers: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder, columns = Path(name), Path(name) / "columns"
         for load in LOADS:
@@ -62,9 +66,11 @@ def run(options: Options) -> Result:
             plan = Plan(folder / f"data-{load.rate}-{load.batch}", now, count * SECOND // load.rate, count)
             plan = plan._replace(batch=load.batch, columns=columns if options.peers and load.batch == BATCH else None)
             store = build(plan)
-            sizes[load.name] = _by_table(store, count)
-            seal(store)
-            sizes[f"{load.name}, sealed"] = _by_table(store, count)
+            for state in (load.name, f"{load.name}, sealed"):
+                if state != load.name:
+                    seal(store)
+                sizes[state] = _by_table(store, count)
+                answers[state] = _answers(plan)
         peers = _peers(folder, columns, events) if options.peers else {}
     rows: list[list[Cell]] = [
         [part, *(size[part] for size in sizes.values())] for part in (*_TABLES, "all else", "all", _FREE)
@@ -82,7 +88,13 @@ def run(options: Options) -> Result:
                 f"Disk: bytes an edge event, {how_many(events)} events ({how_many(_HOUR_OF_TEN)} at 10/s, an hour)",
                 ["", *sizes],
                 rows,
-            )
+            ),
+            Table(
+                "Queries of the big project after such loads, ms: of a pattern never seen, and medians of nine more",
+                ["", *answers],
+                [[name, *row] for name, row in zip(_ASKED, zip(*answers.values(), strict=True), strict=True)],
+                "In one process without HTTP, as of the last event, which all events precede by less than an hour.",
+            ),
         ],
         charts=[Chart("disk", "Disk", "bytes an event", {"bytes": list(totals.values())}, list(totals))],
     )
@@ -96,6 +108,23 @@ def _by_table(store: Path, events: int) -> dict[str, float]:
     sizes = {table: sum(pages.get(part, 0) for part in parts) / events for table, parts in _TABLES.items()}
     whole = sum(pages.values()) / events
     return {**sizes, "all else": whole - sum(sizes.values()), "all": whole, _FREE: free * page_size / events}
+
+
+def _answers(plan: Plan) -> list[float]:
+    """What `_ASKED` takes, in ms."""
+    queries = load_saved_queries()
+    found: list[float] = []
+    with closing(Reader(plan.data)) as reader:
+        for case in (Case(COUNTS, "hourly", BIG), Case(LOGS, "FREE", BIG)):
+            query, times = queries[case.endpoint], list[float]()
+            parameters = {parameter.name: None for parameter in query.parameters} | case.parameters
+            for _ in range(10):
+                began = time.perf_counter()
+                reader.run(query, parameters, None, plan.now, 60)
+                times.append((time.perf_counter() - began) * 1000)
+            found += [times[0]] if case.endpoint == COUNTS else []
+            found.append(median(times[1:]))
+    return found
 
 
 def _peers(folder: Path, columns: Path, events: int) -> dict[str, float]:
