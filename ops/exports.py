@@ -20,7 +20,8 @@ _UNPACKERS: dict[bytes, Callable[[], Any]] = {
 class Line(NamedTuple):
     """A line without its end: its number from 1, where the next one starts (in unpacked bytes), and its text.
 
-    Of one that is longer than any message may be, the text holds the beginning alone.
+    The last counts as ended, so that it is the same line once its file has grown. Of one that is longer than any
+    message may be, the text holds the beginning alone.
     """
 
     number: int
@@ -66,7 +67,7 @@ class Export:
             if rest and size <= LARGEST_MESSAGE + _PIECE:
                 held.append(rest)
         if size:
-            number, end = number + 1, end + size
+            number, end = number + 1, end + size + 1
             yield line()
 
     def _pieces(self) -> Iterator[bytes]:

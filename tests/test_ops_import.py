@@ -104,6 +104,23 @@ def test_a_file_that_has_grown_goes_on_where_it_ended_and_another_of_its_name_do
     assert len(ids(kafka, topics.edge)) == 18
 
 
+def test_a_last_line_without_an_end_is_not_doubled_when_its_file_grows_and_is_read_anew_when_it_grows_itself(
+    kafka: KafkaBroker, topics: Topics, tmp_path: Path
+) -> None:
+    file = tmp_path / "export"
+    for number, added in enumerate((export(2)[:-1], b"\n" + export(2, start=2)[:-1], b"", b"\n" + export(1, start=4)[:-3])):
+        with file.open("ab") as end:
+            end.write(added)
+        code, _, errors = run(kafka, topics, file)
+        assert (code, errors) == ((0, "") if number < 3 else (3, f"{file}:5: not_json: it is not JSON\n"))
+    assert ids(kafka, topics.edge) == Counter(map(str, range(4)))
+    for added, code in ((b'"}', 0), (b"\n", 0)):
+        with file.open("ab") as end:
+            end.write(added)
+        assert run(kafka, topics, file)[0] == code
+    assert ids(kafka, topics.edge) == Counter(map(str, range(5)))
+
+
 def test_bad_lines_are_told_by_number_and_the_others_are_imported(
     kafka: KafkaBroker, topics: Topics, tmp_path: Path
 ) -> None:
@@ -205,7 +222,7 @@ def test_lines_are_numbered_and_placed_however_they_are_cut_into_pieces(tmp_path
             found = list(lines.lines())
         assert [line.text for line in found] == texts
         assert [line.number for line in found] == list(range(1, 9))
-        assert found[-1].end == file.stat().st_size
+        assert found[-1].end == sum(map(len, texts)) + len(texts)
         assert [line.end for line in found[:3]] == [1, 3, 65_539]
 
 
