@@ -53,16 +53,27 @@ _TOKENS = "|".join(
         _spelled("api") + _BETWEEN + _spelled("key"),
     ]
 )
+_PARAMETERS = "|".join(map(_spelled, ("code", "sig", "auth", "pwd", "otp")))
 _ADDRESSES = (
     r"(?:.*[-_. ])?ip(?:v?[46])?(?:[-_. ]?addr(?:ess)?)?|.*(?:client|remote|real|server|origin|source|src|peer|user)"
     r"[-_. ]?ip(?:v?[46])?|(?:.*[-_. ])?forwarded(?:[-_. ]?for)?|.*(?:client|remote|peer)[-_. ]?addr(?:ess)?"
 )
-_QUOTED = rf'{_BACKSLASH}*{_QUOTE}[^"{_QUOTE}]*'  # of JSON within a string
+_PLAIN = rf'[^"{_QUOTE}{_BACKSLASH}]'
+_QUOTED = "|".join(  # of JSON within a string, of JSON in a string of that, and of what is deeper: up to its own end
+    [
+        rf'{_QUOTE}(?:{_PLAIN}|{_BACKSLASH}[^"])*',
+        rf'{_BACKSLASH}{_QUOTE}(?:{_PLAIN}|{_BACKSLASH}{{3}}[^"]|{_BACKSLASH}{{1,2}}{_PLAIN})*',
+        rf'{_BACKSLASH}{{2,}}{_QUOTE}[^"{_QUOTE}]*',
+    ]
+)
+_SINGLE_QUOTED = rf"'(?:[^'\"{_QUOTE}{_BACKSLASH}]|{_BACKSLASH}[^\"])*'"
 _NESTED = r'[\[{][^"]*'  # arrays and objects within a string: all of the rest
 _BEHIND = rf"(?:{_BACKSLASH}*{_QUOTE}|')? *(?:[=:]|%(?:25)*3[da]) *"
 _NAME_ENDS = r"[a-z0-9_.%\[\]-]*"
-_VALUE = rf'(?:{_QUOTED}|{_NESTED}|[^"\s&#<>{_QUOTE}{_BLANKS}]+)'
-_LINE = rf'(?:{_QUOTED}|{_NESTED}|[^"{_QUOTE}{_BLANKS[:2]}]+)'
+_IN_VALUE = rf'(?:[^"\s&#<>{_QUOTE}{_BACKSLASH}{_BLANKS}]|{_BACKSLASH}[^"\s{_QUOTE}{_BLANKS}])'
+_VALUE = rf"(?:{_QUOTED}|{_NESTED}|{_SINGLE_QUOTED}{_IN_VALUE}*|{_IN_VALUE}+)"
+_IN_LINE = rf'[^"{_QUOTE}{_BACKSLASH}{_BLANKS[:2]}]|{_BACKSLASH}[^"{_QUOTE}{_BLANKS[:2]}]'
+_LINE = rf"(?:{_QUOTED}|{_NESTED}|(?:=(?:{_QUOTED}){_BACKSLASH}*{_QUOTE}|{_IN_LINE})+)"  # such as a="b"; c=d
 _SPACE = r"(?:[ +]|%(?:25)*20)+"
 _IN_TEXT = {
     "authorization": (
@@ -71,8 +82,7 @@ _IN_TEXT = {
     ),
     "tokens": (
         rf"((?:{_TOKENS}){_NAME_ENDS}{_BEHIND}){_VALUE}",
-        rf"((?:[?&;#]|%(?:25)*(?:3f|26|23|3b))(?:{'|'.join(map(_spelled, ('code', 'sig', 'auth', 'pwd', 'otp')))})"
-        rf"(?:=|%(?:25)*3d)){_VALUE}",
+        rf"((?:[\"{_QUOTE}?&;#]|%(?:25)*(?:3f|26|23|3b))(?:{_PARAMETERS})(?:=|%(?:25)*3d)){_VALUE}",
         rf'(://|[a-z0-9._~%-]+:)[^/?#"\s@{_QUOTE}{_BLANKS}][^/?#"\s{_QUOTE}{_BLANKS}]*@',
         r"()(?-i:eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)*)",
         r"()(?-i:sb_(?:secret|publishable)_[A-Za-z0-9_-]+|sbp_[A-Za-z0-9_]{16,})",

@@ -108,7 +108,8 @@ def test_a_last_line_without_an_end_is_not_doubled_when_its_file_grows_and_is_re
     kafka: KafkaBroker, topics: Topics, tmp_path: Path
 ) -> None:
     file = tmp_path / "export"
-    for number, added in enumerate((export(2)[:-1], b"\n" + export(2, start=2)[:-1], b"", b"\n" + export(1, start=4)[:-3])):
+    grown = (export(2)[:-1], b"\n" + export(2, start=2)[:-1], b"", b"\n" + export(1, start=4)[:-3])
+    for number, added in enumerate(grown):
         with file.open("ab") as end:
             end.write(added)
         code, _, errors = run(kafka, topics, file)

@@ -157,6 +157,12 @@ TEXTS = [
     json.dumps({"headers": {"authorization": f"Digest {SECRET}"}, "status": 200}),
     json.dumps({"apikey": [SECRET, {"a": SECRET}]}),
     json.dumps(json.dumps({"password": SECRET})),
+    json.dumps({"password": f'a"{SECRET}\\" {SECRET}', "x": 1}),
+    json.dumps(json.dumps({"password": f'a"{SECRET}\\" {SECRET}', "x": 1})),
+    json.dumps({"cookie": f'theme="dark"; sid={SECRET}'}),
+    f'cookie: theme="dark"; sid={SECRET}',
+    f'authorization: Digest username="u", realm="r", response="{SECRET}"',
+    f"{{'password': 'a {SECRET}', 'x': 1}}",
     f"sb_secret_{SECRET}",
 ]
 
@@ -173,6 +179,21 @@ def test_a_secret_in_any_text_goes_and_what_is_around_it_stays_json(
     assert REDACTED.encode() in clean
     assert json.loads(clean)["z"] == [1]
     assert redact(clean) == clean
+
+
+def test_a_query_without_its_question_mark_gives_its_codes_up() -> None:
+    event = {"search": f"code={SECRET}&state=1", "log": json.dumps({"args": f"otp={SECRET}"}), "x": "mycode=1"}
+    clean = json.loads(redact(json.dumps(event).encode()))
+    assert clean == {"search": "code=REDACTED&state=1", "log": '{"args": "otp=REDACTED"}', "x": "mycode=1"}
+
+
+def test_what_follows_a_quoted_secret_stays() -> None:
+    for text in (json.dumps({"password": 'a"b\\', "status": 200}), "{'password': 'a b', 'status': 200}"):
+        for depth in (text, json.dumps({"log": text})):
+            clean = json.loads(redact(json.dumps({"message": depth}).encode()))["message"]
+            assert "status" in clean
+            assert "b" not in clean.replace("log", "")
+    assert redact(b'{"m":"it\'s a token: abc, and it\'s"}') == b'{"m":"it\'s a token: REDACTED and it\'s"}'
 
 
 @given(st.sampled_from(["", "a ", "x=", "\n", "é"]), st.sampled_from(["", " b", "&c=d", '"']), CHANCE)
