@@ -21,6 +21,7 @@ Redact = Callable[[bytes], bytes]
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
 _STRING_OR_BRACKET = re.compile(rb'"[^"]*"|[\[\]{}]')
 _NUMBER = re.compile(rb"[-0-9.eE+]+")
+_LENGTH_ALONE = re.compile(rb"REDACTED: [0-9]+ bytes")
 
 # Escapes are written as bytes that UTF-8 has none of while a text is searched, so that a string ends at the next quote
 # and nothing hides behind an escape. A control character without one of its own is CONTROL and itself + 0x80, half a
@@ -126,6 +127,11 @@ def redactor(kinds: Collection[str]) -> Redact | None:
 def length_alone(data: bytes) -> bytes:
     """What is left of bytes that can't be searched as JSON."""
     return f"{REDACTED}: {len(data)} bytes".encode()
+
+
+def is_length_alone(data: bytes) -> bool:
+    """Whether that is all that is left."""
+    return _LENGTH_ALONE.fullmatch(data) is not None
 
 
 class _Redactor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from schema.events import Source
 from schema.messages import is_pruned
+from schema.redaction import is_length_alone
 
 
 class KeptReject(NamedTuple):
@@ -31,7 +32,7 @@ class KeptReject(NamedTuple):
     @property
     def whole(self) -> bool:
         """Whether `data` is all that it came as."""
-        return len(self.data) == self.size and not is_pruned(self.data)
+        return len(self.data) == self.size and not is_pruned(self.data) and not is_length_alone(self.data)
 
 
 @dataclass(frozen=True, slots=True)

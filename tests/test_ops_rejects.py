@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from schema.timestamps import HOUR, datetime_text
 from streams.batch import Topic
 from streams.fold import fold_invocations
 from streams.rejects import Wanted, messages
-from streams.retry import NOT_READ, Retry
+from streams.retry import CUT, NOT_READ, Retry
 from streams.retry_log import NoLog
 from streams.store import FoldedBatch, Store
 
@@ -181,6 +182,21 @@ def test_without_a_log_a_retry_takes_the_kept_bytes_and_keeps_to_the_horizons(tm
         **{"reject.future": 1, "reject.too_large": 1, "reject.too_deep": 2, "retried.too_deep": 2},
         **{"events": 1, "expired.invocations.1": 1, "expired.invocations.60": 1},
     }
+
+
+def test_without_a_log_there_is_nothing_to_retry_where_redaction_left_a_length_alone(tmp_path: Path) -> None:
+    topic: Any = Topic(decode_functions, fold_invocations).redacting(["tokens"])
+    bad = json.dumps({"timestamp": "token=x", "metadata": {"project_ref": "p", "response": {}}}).encode()
+    received = [
+        SimpleNamespace(offset=at, timestamp=NOW // 1000, value=one) for at, one in enumerate((b"token=x", bad))
+    ]
+    with closing(Store(migrate(tmp_path), lambda: NOW)) as store:
+        store.open_positions({FUNCTIONS: 0})
+        assert store.apply(FoldedBatch(FUNCTIONS, 0, 2, 2, rejects=topic.decode(FUNCTIONS, received).rejects))
+        retry = Retry(store, NoLog(), {"functions": topic}, lambda: NOW)
+        for source, ids in messages(store.connection, Wanted()):
+            asyncio.run(retry.message(source, ids))
+    assert (dict(retry.retried.impossible), dict(retry.retried.still)) == ({CUT: 1}, {"bad_timestamp": 1})
 
 
 @pytest.fixture(scope="module")
