@@ -14,6 +14,7 @@ LARGEST_BODY: Final = 12_000_000
 """Bytes of a body, as sent and unpacked (contract section 2)."""
 _MOST_HELD = 6 * LARGEST_BODY  # bytes of all bodies in one process that are not answered yet
 _MOST_DRAINED = 4 * LARGEST_BODY  # of a body too large, so that its sender is there to read why
+_MOST_MEMBERS = 1000  # of a gzip: each costs as much as a page of text, even where it is empty
 _PIECE = 1 << 18  # bytes read or unpacked before other requests have their turn
 _GZIP = 16 + zlib.MAX_WBITS
 _Event = Mapping[str, Any]
@@ -109,12 +110,14 @@ class Body:
             raise falcon.HTTPBadRequest(description=f"the body broke off after {received}{of_all} bytes")
 
     async def _unpacked(self) -> AsyncIterator[bytes]:
-        unpacker, begun = zlib.decompressobj(_GZIP), False
+        unpacker, begun, members = zlib.decompressobj(_GZIP), False, 1
         try:
             async for packed in self._received():
                 while packed:
                     if unpacker.eof:  # another member follows
-                        unpacker, begun = zlib.decompressobj(_GZIP), False
+                        unpacker, begun, members = zlib.decompressobj(_GZIP), False, members + 1
+                    if members > _MOST_MEMBERS:
+                        raise zlib.error(f"it has more than {_MOST_MEMBERS:,} members")
                     begun = True
                     yield unpacker.decompress(packed, _PIECE)
                     packed = unpacker.unconsumed_tail or unpacker.unused_data
