@@ -101,16 +101,22 @@ class Importer:
         self._group.close()
 
     def run(self, decode: Decode, largest: int, again: bool, tally: Tally, progress: Callable[[int], None]) -> None:
-        """Send the lines that have not been sent by an earlier run. Raises KafkaException, FreshetError."""
+        """Send the lines that have not been sent by an earlier run. Raises KafkaException, FreshetError.
+
+        `progress` is told how many KiB of the file, as it is stored, have been read since it was last told.
+        """
         self._producer.init_transactions(_SECONDS)  # an earlier run that still lives is fenced off, its rest aborted
         place = Place() if again else self._place()
         with Export(self._path) as export:
             lines = _from(export.lines(), place, self._path)
             if place.offset:
                 click.echo(f"{self._path}: going on behind line {place.lines:,}, where an earlier import stopped")
+            told = 0
             for part in _parts(lines):
                 self._commit(self._judged(part, decode, largest, tally), part[-1])
-                progress(export.read >> 10)
+                read = export.read >> 10
+                progress(read - told)
+                told = read
 
     def _judged(self, lines: list[Line], decode: Decode, largest: int, tally: Tally) -> list[Message]:
         messages: list[Message] = []

@@ -21,8 +21,11 @@ from kafka_broker import KafkaBroker
 from service import wait_for
 
 from ops.exports import Export
+from ops.import_files import Importer, Tally
+from schema.decoding import decode_edge
 from schema.errors import FreshetError
 from schema.messages import LARGEST_MESSAGE
+from schema.settings import Settings
 
 
 def pack_in_two(pack: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
@@ -155,6 +158,17 @@ def test_invocations_go_into_their_topic_and_absent_ids_are_given(
     assert run(kafka, topics, "--functions", file)[0] == 3
     assert list(ids(kafka, topics.functions).values()) == [1]
     assert kafka.read_all(topics.edge) == []
+
+
+def test_the_steps_of_its_progress_make_up_the_file(kafka: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
+    file = tmp_path / "export"
+    steps: list[int] = []
+    file.write_bytes(export(12_000))
+    settings = Settings(broker=f"kafka://{kafka.bootstrap}", topic_edge=topics.edge)
+    with Importer(settings, topics.edge, file) as importer:
+        importer.run(decode_edge, 1_000_000, False, Tally(), steps.append)
+    assert len(steps) == 3
+    assert sum(steps) == file.stat().st_size >> 10
 
 
 def written(kafka: KafkaBroker, topic: str) -> int:
