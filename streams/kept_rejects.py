@@ -26,11 +26,11 @@ def take_over_rejects(
 ) -> None:
     """Have the new store keep the rejects of the old, each with what the replay has folded of it.
 
-    One that the replay has made again still is one. Where it has made more than are kept, those older than what is kept
-    can't be told, and go.
+    One that the replay has made again still is one, with the bytes that the replay keeps of it: they may be redacted
+    now. Where it has made more than are kept, those older than what is kept can't be told, and go.
     """
-    places = 'SELECT log, topic, partition, "offset", element, folded_from FROM rejects WHERE topic = ?'
-    made = {(Source(*place[:3]), *place[3:]): noted for *place, noted in new.execute(places, (topic,))}
+    places = 'SELECT log, topic, partition, "offset", element, size, data, folded_from FROM rejects WHERE topic = ?'
+    made = {(Source(*row[:3]), row[3], row[4]): row[5:] for row in new.execute(places, (topic,))}
     (last,) = new.execute("SELECT coalesce(max(id), 0) FROM rejects").fetchone()
     told_from: dict[Source, int] = {}
     if last >= KEPT_REJECTS:
@@ -42,7 +42,9 @@ def take_over_rejects(
         source, offset, element = Source(*row[:3]), row[3], row[4]
         part, place = replayed.get(source), (source, offset, element)
         if place in made:  # by the replay; or taken over by an earlier attempt, which may have noted something
-            folded_from = folded_from if made[place] is None else made[place]
+            size, data, noted = made[place]
+            row[-2:] = size, data
+            folded_from = folded_from if noted is None else noted
         elif part is not None and offset >= part.start:
             if offset < told_from.get(source, 0):
                 continue

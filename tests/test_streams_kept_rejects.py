@@ -31,9 +31,9 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
         yield made[0], made[1]
 
 
-def reject(store: Store, source: Source, places: Sequence[tuple[int, int]]) -> None:
+def reject(store: Store, source: Source, places: Sequence[tuple[int, int]], data: bytes = b"{}") -> None:
     start = store.open_positions({source: 0})[source].next_offset
-    rejects = [PlacedReject(offset, Reject(element, "too_deep", b"{}"), 5) for offset, element in places]
+    rejects = [PlacedReject(offset, Reject(element, "too_deep", data), 5) for offset, element in places]
     assert store.apply(FoldedBatch(source, start, start + 1, start + 1, rejects=rejects))
 
 
@@ -62,6 +62,17 @@ def test_what_the_replay_has_read_and_not_rejected_is_noted(stores: Stores) -> N
     with old.transaction() as db:
         db.execute('DELETE FROM rejects WHERE "offset" = 11')  # by a retry meanwhile
     assert taken_over(stores) == {place: noted for place, noted in expected.items() if place[1] != 11}
+
+
+def test_what_the_replay_rejects_too_has_the_bytes_that_it_keeps(stores: Stores) -> None:
+    """It may redact what the old store did not."""
+    old, new = stores
+    reject(old, FIRST, [(9, 0), (10, 0), (11, 0)], b'{"token":"abc"}')
+    reject(new, FIRST, [(10, 0)], b"REDACTED: 15 bytes")
+    for _ in range(2):  # the second by a replay that is resumed
+        taken_over(stores)
+        rows = new.connection.execute('SELECT "offset", size, data FROM rejects ORDER BY id').fetchall()
+        assert rows == [(9, 15, b'{"token":"abc"}'), (10, 18, b"REDACTED: 15 bytes"), (11, 15, b'{"token":"abc"}')]
 
 
 def test_a_later_replay_with_an_earlier_cut_counts_and_a_later_one_does_not(stores: Stores) -> None:
