@@ -38,10 +38,9 @@ class IngestProducer:
             log.error("starting anew with Kafka after %r", self._session.failure)
             broken, self._session = self._session, None
             await broken.close()
-        if self._session is None:
-            self._session = await self._started()
-        await self._session.require_answer()
-        return self._session
+        session = self._session or await self._started()
+        await session.require_answer()
+        return session
 
     async def send(self, session: Session, topic: str, messages: Sequence[Message], now: int) -> None:
         """Return once messages are durable in Kafka.
@@ -61,14 +60,19 @@ class IngestProducer:
             await self._session.close()
 
     async def _started(self) -> Session:
-        """One start for all who wait for it, who wait a second at most."""
+        """One start for all who wait for it, who wait a second at most; it goes on, for those who come later."""
         if self._starting is None or self._starting.done():
-            self._starting = asyncio.create_task(_start(self._settings))
+            self._starting = asyncio.create_task(self._open())
             self._starting.add_done_callback(_seen)
-        done, _ = await asyncio.wait({self._starting}, timeout=ASK_SECONDS)
+        starting = self._starting  # there may be another one when this is done
+        done, _ = await asyncio.wait({starting}, timeout=ASK_SECONDS)
         if not done:
             raise NotTaken("Kafka does not answer yet")
-        return self._starting.result()
+        return starting.result()
+
+    async def _open(self) -> Session:
+        self._session = session = await _start(self._settings)
+        return session
 
 
 def _seen(task: "asyncio.Task[Session]") -> None:

@@ -1,5 +1,6 @@
 """What HTTP ingest answers while Kafka is away, slow, or dies, and what is in the log afterwards."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from kafka_broker import KafkaBroker
 from service import Service, wait_for
 from test_api_ingest import LOGGED, Door, allow_ingest, event
 
+from api import ingest_producer
+from api.ingest_producer import IngestProducer
+from schema.errors import NotTaken
 from schema.tables import migrate
 
 NOTHING_TAKEN = "nothing was taken"
@@ -148,6 +153,40 @@ def test_a_broker_killed_under_load_loses_nothing_that_was_acknowledged(door: Do
     door.service.wait_until_applied()
     (count,) = door.service.ask_store("SELECT sum(count) FROM counters WHERE name = 'events' AND topic = 'edge'")[0]
     assert count == sum(ids.values())
+
+
+def test_a_start_that_takes_longer_than_a_request_waits_is_there_for_the_next(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest_producer, "ASK_SECONDS", 0.001)
+
+    async def ask() -> None:
+        producer = IngestProducer(door.service.settings)
+        with pytest.raises(NotTaken):
+            await producer.session()
+        assert producer._starting is not None
+        started = await producer._starting
+        assert await producer.session() is started
+        await producer.close()
+
+    asyncio.run(ask())
+
+
+def test_a_session_that_fails_while_a_request_asks_whether_kafka_is_there_is_no_error(door: Door) -> None:
+    async def ask() -> None:
+        producer = IngestProducer(door.service.settings)
+        first = await producer.session()
+        await asyncio.sleep(0.2)  # after which Kafka is asked
+        asking = asyncio.create_task(producer.session())
+        await asyncio.sleep(0)
+        first.failure = OSError()
+        renewed = await producer.session()
+        with suppress(NotTaken):  # the session may be closed before Kafka has answered
+            assert await asking is first
+        assert renewed is not first
+        await producer.close()
+
+    asyncio.run(ask())
 
 
 def test_a_stop_lets_what_is_under_way_arrive(door: Door) -> None:
