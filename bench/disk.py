@@ -1,7 +1,7 @@
 """`python -m bench disk`: bytes an edge event by table, after a bulk load and at live rates, beside the peers.
 
-At a rate the worker writes what a fetch brings: batches of one partition as a worker on this machine made them (3
-events at 1 k/s, 20 at 10 k/s, 2026-11-21). The same batches are applied here, spread over as much time as the rate
+At a rate the worker writes what a fetch brings: what comes within 50 ms, cut into four partitions (12 events at 1 k/s,
+125 at 10 k/s). The same batches are applied here, spread over as much time as the rate
 gives them, and sealed afterwards, since the hours are over. Sizes by table are SQLite's own (dbstat): pages as full as
 writing left them. Free pages, which the file keeps for later, are told apart. The peers hold the same: the whole event,
 its URL and path, merged, vacuumed or checkpointed.
@@ -36,8 +36,8 @@ class Load(NamedTuple):
 
 LOADS = (
     Load("bulk", 10_000, BATCH),
-    Load("10 k/s", 10_000, 20),
-    Load("1 k/s", 1_000, 3),
+    Load("10 k/s", 10_000, 125),
+    Load("1 k/s", 1_000, 12),
     Load("10/s", 10, 1),
 )
 _HOUR_OF_TEN = 36_000
