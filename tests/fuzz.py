@@ -17,6 +17,8 @@ with atheris.instrument_imports(include=["schema"]):
     import schema.messages
     import schema.numbers
     import schema.otlp
+    import schema.parts
+    import schema.redaction
     import schema.timestamps
     import schema.urls  # noqa: F401
 
