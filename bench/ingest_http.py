@@ -1,28 +1,40 @@
-"""`python -m bench http-ingest`: events a second through one API process, and what uncached queries take meanwhile."""
+"""`python -m bench http-ingest`: events a second through one API process, and what uncached queries take meanwhile.
+
+The load comes from a process of its own, so what a query takes is not what its client takes. The queries are those of
+the three endpoints in turn, on a store of 200,000 requests; no worker runs beside them: its part is `bench ingest`.
+"""
 
 import asyncio
 import tempfile
 import time
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import cache
+from itertools import cycle
+from multiprocessing import get_context
 from pathlib import Path
 
 import aiohttp
 from kafka_broker import KafkaBroker
 
-from bench.answers import Api, api
+from bench.answers import Api, Client, api
+from bench.cases import COUNTS, LOGS, STATS, Case
 from bench.figures import Cell, Options, Result, Table, percentile
-from bench.load import edge_events
+from bench.load import BIG, edge_events
+from bench.stores import Plan, build
 from bench.usage import Meter, tree
 from ops.keys import add_key
 from schema.settings import Settings
-from schema.tables import migrate
+from schema.timestamps import HOUR
 
 EVENTS, BATCH, CONNECTIONS, PARTITIONS = 20_000, 100, 8, 4
-SECONDS, SHORT_SECONDS = 8.0, 1.0
+STORED, SHORT_STORED = 200_000, 20_000
+SECONDS, SHORT_SECONDS = 8.0, 2.0
 STEADY = 20_000  # events a second
-QUERY = "/api/endpoints/functions.invocation-stats?interval=1hr&project=p"
-QUERY_EVERY = 0.02  # seconds
+ASKED = (Case(STATS, "1hr", BIG), Case(LOGS, "FREE", BIG), Case(COUNTS, "hourly", BIG))
+ASK_EVERY = 0.02  # seconds
 
 
+@cache
 def bodies(count: int) -> list[bytes]:
     """Requests of 100 events each, about 2.5 KB an event, 200 projects mixed."""
     now = time.time_ns() // 1000
@@ -30,16 +42,20 @@ def bodies(count: int) -> list[bytes]:
     return [b'{"batch":[%b]}' % b",".join(events[at : at + BATCH]) for at in range(0, count, BATCH)]
 
 
-async def load(session: aiohttp.ClientSession, requests: list[bytes], until: float, rate: float = 0.0) -> int:
-    """How many events `CONNECTIONS` producers get logged until then, each waiting for its answer.
+def load(listen: str, key: str, events: int, seconds: float, rate: float) -> int:
+    """How many events `CONNECTIONS` producers get logged in so many seconds, each waiting for its answer.
 
-    All together send `rate` events a second at most; without one as many as they can.
+    All together send `rate` events a second at most; of 0 as many as they can.
     """
+    return asyncio.run(_load(listen, key, bodies(events), seconds, rate))
+
+
+async def _load(listen: str, key: str, requests: list[bytes], seconds: float, rate: float) -> int:
     began = time.perf_counter()
 
-    async def produce(number: int) -> int:
+    async def produce(session: aiohttp.ClientSession, number: int) -> int:
         slot, logged = number, 0
-        while time.perf_counter() < until:
+        while time.perf_counter() < began + seconds:
             if rate:
                 due = began + (logged * CONNECTIONS + slot * BATCH) / rate
                 await asyncio.sleep(max(0.0, due - time.perf_counter()))
@@ -50,67 +66,72 @@ async def load(session: aiohttp.ClientSession, requests: list[bytes], until: flo
             logged += BATCH
         return logged
 
-    return sum(await asyncio.gather(*map(produce, range(CONNECTIONS))))
+    async with aiohttp.ClientSession(f"http://{listen}", headers={"X-API-KEY": key}) as session:
+        return sum(await asyncio.gather(*(produce(session, number) for number in range(CONNECTIONS))))
 
 
-async def ask(session: aiohttp.ClientSession, until: float) -> list[float]:
-    """The milliseconds that each of the queries takes that are asked every 20 ms until then."""
-    taken = []
-    while time.perf_counter() < until:
-        start = time.perf_counter()
-        async with session.get(QUERY, headers={"Cache-Control": "no-cache"}) as answer:
-            await answer.read()
-            answer.raise_for_status()
-        taken.append((time.perf_counter() - start) * 1000)
-        await asyncio.sleep(QUERY_EVERY)
-    return taken
+def ask(client: Client, until: float) -> list[float]:
+    """The milliseconds that each query takes of those that are asked, one every 20 ms, until then."""
+    taken: list[float] = []
+    for case in cycle(ASKED):
+        if time.perf_counter() > until:
+            return taken
+        reply = client.ask(case.endpoint, case.parameters)
+        if reply.status != 200:
+            raise RuntimeError(f"{case}: {reply.status} {reply.body[:500]!r}")
+        taken.append(reply.seconds * 1000)
+        time.sleep(ASK_EVERY)
+    raise AssertionError("there is always another one to ask")
 
 
-async def measure(running: Api, key: str, requests: list[bytes], seconds: float) -> list[list[Cell]]:
+def measure(running: Api, key: str, events: int, seconds: float) -> list[list[Cell]]:
     """Queries alone, ingest alone, both at a steady rate, both as fast as it goes."""
     rows: list[list[Cell]] = []
-    async with aiohttp.ClientSession(f"http://{running.settings.listen}", headers={"X-API-KEY": key}) as session:
-        await load(session, requests, time.perf_counter() + 1)  # the producer's start
-        for name, ingesting, asking, rate in (
-            ("queries alone", False, True, 0.0),
-            ("ingest alone", True, False, 0.0),
-            (f"queries beside ingest of {STEADY:,} events/s", True, True, STEADY),
-            ("queries beside as much ingest as it takes", True, True, 0.0),
+    listen = running.settings.listen
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+        pool.submit(load, listen, key, events, 1.0, 0.0).result()  # the start of the producer and of the load
+        for name, rate in (
+            ("queries alone", None),
+            ("ingest alone", 0.0),
+            (f"queries beside ingest of {STEADY:,} events/s", float(STEADY)),
+            ("queries beside as much ingest as it takes", 0.0),
         ):
-            meter = Meter(api=tree(running.process.pid))
-            until = time.perf_counter() + seconds
-            logged, taken = await asyncio.gather(
-                load(session, requests, until, rate) if ingesting else asyncio.sleep(0, 0),
-                ask(session, until) if asking else asyncio.sleep(0, []),
-            )
+            meter, began = Meter(api=tree(running.process.pid)), time.perf_counter()
+            logged: Future[int] | None = None
+            if rate is not None:
+                logged = pool.submit(load, listen, key, events, seconds, rate)
+            taken = ask(running.client, began + seconds) if name.startswith("queries") else []
+            count = logged.result() if logged is not None else 0
             passed, used = meter.read()
             rows.append(
                 [
                     name,
-                    logged / passed if ingesting else None,
-                    used["api"] / logged * 1e6 if logged and not asking else None,
-                    *(percentile(taken, percent) if asking else None for percent in (50, 99)),
+                    count / passed if count else None,
+                    used["api"] / count * 1e6 if count and not taken else None,
+                    *(percentile(taken, percent) if taken else None for percent in (50, 99)),
                 ]
             )
     return rows
 
 
 def run(options: Options) -> Result:
-    """One API process and a Kafka, without a worker: its part is the benchmark `ingest`."""
-    topics = Settings()
+    """One API process on a store, and a Kafka."""
+    topics, now = Settings(), time.time_ns() // 1000
     with tempfile.TemporaryDirectory() as name, KafkaBroker(Path(name) / "kafka") as kafka:
         for topic in (topics.topic_edge, topics.topic_functions):
             kafka.create_topic(topic, PARTITIONS)
         data = Path(name) / "data"
-        migrate(data)
+        stored = SHORT_STORED if options.short else STORED
+        build(Plan(data, now, HOUR, stored, stored // 4))
         key = add_key(data, "producer", allow=("query", "ingest"))
-        requests = bodies(max(BATCH, options.events or EVENTS))
         with api(data, broker=f"kafka://{kafka.bootstrap}") as running:
-            rows = asyncio.run(measure(running, key, requests, SHORT_SECONDS if options.short else SECONDS))
+            rows = measure(
+                running, key, max(BATCH, options.events or EVENTS), SHORT_SECONDS if options.short else SECONDS
+            )
     table = Table(
         f"HTTP ingest: one process, {CONNECTIONS} connections, batches of {BATCH}, acknowledged by Kafka",
         ["", "events/s", "CPU µs/event", "query p50 ms", "query p99 ms"],
         rows,
-        "The load, Kafka and the API share the machine; the query is not cached and finds an empty store.",
+        "The load, Kafka and the API share the machine. Queries are those of the three endpoints in turn, not cached.",
     )
     return Result("http-ingest", [table])
