@@ -119,3 +119,35 @@ def post_logs(port: int, logs: dict[str, Any]) -> bool:
 def telegraf(configuration: Path) -> list[str]:
     """The command that runs Telegraf."""
     return [str(made("telegraf")), "--config", str(configuration)]
+
+
+NGINX = """
+daemon off;
+master_process off;
+pid nginx.pid;
+events {}
+http {
+    client_body_temp_path temporary;
+    proxy_temp_path temporary;
+    fastcgi_temp_path temporary;
+    uwsgi_temp_path temporary;
+    scgi_temp_path temporary;
+    include %s;
+    server {
+        listen 127.0.0.1:%d;
+        location /rest { return 200; }
+        location /auth { access_log syslog:server=127.0.0.1:%d,tag=edge,nohostname combined; return 401; }
+        location /storage { access_log syslog:server=127.0.0.1:%d,tag=edge combined; return 503; }
+    }
+}
+"""
+
+
+def nginx(access_log: Path, folder: Path, port: int, syslog_port: int) -> list[str]:
+    """The command that runs nginx in the foreground.
+
+    It logs /rest as a file of docs/producers says, /auth without its name and in the combined form, /storage with it.
+    """
+    configuration = folder / "nginx.conf"
+    configuration.write_text(NGINX % (access_log, port, syslog_port, syslog_port))
+    return [program("nginx"), "-c", str(configuration), "-p", str(folder), "-e", "stderr"]

@@ -1,5 +1,6 @@
 """Real producers, on the configurations of docs/producers, write to a real Kafka, and it shows over HTTP."""
 
+import http.client
 import json
 import socket
 import subprocess
@@ -12,7 +13,18 @@ import pytest
 from conftest import Topics
 from events import SECOND
 from kafka_broker import KafkaBroker
-from producers import configured, log4j, otel_collector, post_logs, program, rsyslog, running, syslog_ng, telegraf
+from producers import (
+    configured,
+    log4j,
+    nginx,
+    otel_collector,
+    post_logs,
+    program,
+    rsyslog,
+    running,
+    syslog_ng,
+    telegraf,
+)
 from service import Service, free_port, wait_for
 
 NOW = 1_750_000_000_123_456
@@ -139,6 +151,48 @@ def test_syslog_ng(serving: Service, places: dict[str, str], tmp_path: Path) -> 
         hold_syslog_rows(serving, "syslog-ng-project", host, "syslog-ng-functions")
 
 
+@pytest.mark.parametrize("relay", ["rsyslog", "syslog-ng"])
+def test_nginx_over_syslog(serving: Service, places: dict[str, str], tmp_path: Path, relay: str) -> None:
+    """What nginx itself sends: RFC 3164 over UDP, without a hostname or with its machine's."""
+    port, syslog_port, project, host = free_port(), free_port(), f"nginx-{relay}", f"nginx-{relay}.example"
+    marks = {
+        "rsyslog": {"5514": str(syslog_port), '\\"default\\"': f'\\"{project}\\"'},
+        "syslog-ng": {"5515": str(syslog_port), "project=default": f"project={project}"},
+    }
+    configuration = configured(f"{relay}.conf", tmp_path, **places, **marks[relay])
+    access_log = configured(
+        "nginx-access-json.conf",
+        tmp_path,
+        **{"/var/log/nginx/access.json": str(tmp_path / "access.json"), "# access_log": "access_log"},
+        **{"127.0.0.1:5514": f"127.0.0.1:{syslog_port}"},
+    )
+    relays, began = {"rsyslog": rsyslog, "syslog-ng": syslog_ng}, int(time.time())
+    with (
+        running(relays[relay](configuration), tmp_path),
+        running(nginx(access_log, tmp_path, port, syslog_port), tmp_path),
+    ):
+        wait_for(f"{relay} to listen", lambda: listens(syslog_port))
+        wait_for("nginx to listen", lambda: answers(port))
+        requests = [("GET", '/rest/v1/todos?select="\\a"', 200), *REQUESTS[1:]]
+        for method, path, _ in requests:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request(method, path, headers={"Host": host, "Connection": "close"})
+            connection.getresponse().read()
+        rows = rows_of(serving, project, 3)
+    hosts = [host, socket.gethostbyaddr("127.0.0.1")[0], socket.gethostname().lower()]
+    for (method, path, status), its_host in zip(requests, hosts, strict=True):
+        (row,) = (row for row in rows if row["metadata"]["request"]["path"] == path)
+        assert row["metadata"] == {
+            "request": {"method": method, "path": path, "host": its_host},
+            "response": {"status_code": str(status)},
+        }
+        assert began <= row["timestamp"] / SECOND <= time.time()
+        start = f"127.0.0.1 {method} " if its_host == host else "127.0.0.1 - - ["
+        assert row["event_message"].startswith(start)
+    counts = serving.rows("usage.api-counts", project=f"^https://{host}/", interval="hourly")
+    assert sum(row["total_rest_requests"] for row in counts) == 1
+
+
 def test_kcat(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
     configuration = configured("kcat.conf", tmp_path, **{"localhost:9092": places["localhost:9092"]})
     events = [{"timestamp": NOW - number, "project": "kcat", "event_message": f"line {number}"} for number in range(5)]
@@ -194,16 +248,21 @@ def test_log4j(serving: Service, places: dict[str, str], tmp_path: Path) -> None
     assert {name: sum(row[name] for row in counts) for name in TOTALS} == TOTALS
 
 
-def test_telegraf(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
-    host, project, log = "telegraf.example", "telegraf-project", tmp_path / "access.json"
-    edge = {name: places[name] for name in ("localhost:9092", "cloudflare.logs.prod")}
-    files = {"/var/log/nginx/access.json": str(log), "/var/lib/telegraf/state": str(tmp_path / "state")}
-    configuration = configured("telegraf.conf", tmp_path, **edge, **files, **{'"default"': f'"{project}"'})
+def write_access_log(log: Path, host: str) -> None:
+    """The requests as nginx-access-json.conf has them written."""
     lines = [
         {"time": STAMP, "method": m, "path": p, "host": host, "status": s, "line": ACCESS % (m, p, s)}
         for m, p, s in REQUESTS
     ]
     log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_telegraf(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
+    host, project, log = "telegraf.example", "telegraf-project", tmp_path / "access.json"
+    edge = {name: places[name] for name in ("localhost:9092", "cloudflare.logs.prod")}
+    files = {"/var/log/nginx/access.json": str(log), "/var/lib/telegraf/state": str(tmp_path / "state")}
+    configuration = configured("telegraf.conf", tmp_path, **edge, **files, **{'"default"': f'"{project}"'})
+    write_access_log(log, host)
     with running(telegraf(configuration), tmp_path):
         hold_requests_at_their_time(serving, project, host)
 
@@ -241,3 +300,12 @@ def test_otel_collector(serving: Service, places: dict[str, str], tmp_path: Path
 def listens(port: int) -> bool:
     """Whether a program takes datagrams at a port; to bind it for a try would take it from the program."""
     return f":{port:04X} " in Path("/proc/net/udp").read_text()
+
+
+def answers(port: int) -> bool:
+    """Whether a program takes connections at a port."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except ConnectionRefusedError:
+        return False
+    return True
