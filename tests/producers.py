@@ -1,14 +1,16 @@
 """The real log shippers that the tests run, on their configurations in docs/producers."""
 
+import gzip
 import json
 import os
 import shutil
 import subprocess
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,3 +153,23 @@ def nginx(access_log: Path, folder: Path, port: int, syslog_port: int) -> list[s
     configuration = folder / "nginx.conf"
     configuration.write_text(NGINX % (access_log, port, syslog_port, syslog_port))
     return [program("nginx"), "-c", str(configuration), "-p", str(folder), "-e", "stderr"]
+
+
+def post_logpush(port: int, password: str, body: bytes) -> int | None:
+    """The status of the answer to a body as Logpush posts it; None where nothing listens yet."""
+    headers = {
+        "Authorization": f"Basic {b64encode(f'logpush:{password}'.encode()).decode()}",
+        "Content-Encoding": "gzip",
+        "Content-Type": "application/json",
+    }
+    request = Request(f"http://localhost:{port}/logpush", gzip.compress(body), headers)
+    try:
+        with urlopen(request, timeout=30) as answer:  # noqa: S310
+            return int(answer.status)
+    except HTTPError as error:
+        with error:
+            return error.code
+    except URLError as error:
+        if not isinstance(error.reason, ConnectionRefusedError):
+            raise
+        return None

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from producers import (
     log4j,
     nginx,
     otel_collector,
+    post_logpush,
     post_logs,
     program,
     rsyslog,
@@ -26,6 +28,8 @@ from producers import (
     telegraf,
 )
 from service import Service, free_port, wait_for
+
+from ops.keys import add_key
 
 NOW = 1_750_000_000_123_456
 """2025-06-15T15:06:40.123456Z"""
@@ -191,6 +195,13 @@ def test_nginx_over_syslog(serving: Service, places: dict[str, str], tmp_path: P
         assert row["event_message"].startswith(start)
     counts = serving.rows("usage.api-counts", project=f"^https://{host}/", interval="hourly")
     assert sum(row["total_rest_requests"] for row in counts) == 1
+    line = json.loads((tmp_path / "access.json").read_text())
+    assert datetime.fromisoformat(line.pop("time")).tzinfo
+    method, path, status = requests[0]
+    assert line == {
+        **{"method": method, "path": path, "host": host, "status": status},
+        "line": f"127.0.0.1 {method} {path} HTTP/1.1",
+    }
 
 
 def test_kcat(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
@@ -265,6 +276,48 @@ def test_telegraf(serving: Service, places: dict[str, str], tmp_path: Path) -> N
     write_access_log(log, host)
     with running(telegraf(configuration), tmp_path):
         hold_requests_at_their_time(serving, project, host)
+
+
+def test_telegraf_posts_to_the_api(serving: Service, tmp_path: Path) -> None:
+    """With a key that may write to its project alone."""
+    host, project, log = "telegraf-http.example", "telegraf-http-project", tmp_path / "access.json"
+    configuration = configured(
+        "telegraf-http.conf",
+        tmp_path,
+        **{"localhost:4000": serving.settings.listen, '"default"': f'"{project}"'},
+        **{"/var/log/nginx/access.json": str(log), "/var/lib/telegraf/state": str(tmp_path / "state")},
+    )
+    write_access_log(log, host)
+    key = add_key(serving.settings.data, "telegraf", projects=[project], allow=["ingest"])
+    with running(telegraf(configuration), tmp_path, FRESHET_KEY=key):
+        hold_requests_at_their_time(serving, project, host)
+
+
+def test_logpush_through_telegraf(serving: Service, places: dict[str, str], tmp_path: Path) -> None:
+    port, project, password = free_port(), "logpush-project", "secret"
+    edge = {name: places[name] for name in ("localhost:9092", "cloudflare.logs.prod")}
+    configuration = configured(
+        "logpush-telegraf.conf",
+        tmp_path,
+        **edge,
+        **{"localhost:8443": f"localhost:{port}", '"default"': f'"{project}"'},
+    )
+    lines = (Path(__file__).with_name("samples") / "logpush.ndjson").read_bytes()
+    with running(telegraf(configuration), tmp_path, LOGPUSH_PASSWORD=password):
+        check = b'{"content":"tests"}'
+        assert wait_for("Telegraf to listen", lambda: post_logpush(port, password, check)) == 204
+        assert post_logpush(port, "guessed", lines) == 401
+        assert post_logpush(port, password, lines) == 204
+        rows = rows_of(serving, project, 3)
+    assert [row["timestamp"] for row in rows] == [STAMPED // SECOND * SECOND] * 2 + [STAMPED]
+    for row in rows:
+        assert row["event_message"] == "GET | 200 | 203.0.113.7 | 41ddf1740f67442d | /rest/v1/todos"
+        assert row["metadata"] == {
+            "request": {"protocol": "", "method": "GET", "host": "logpush.example", "path": "/rest/v1/todos"},
+            "response": {"status_code": 200},
+        }
+    (counts,) = serving.rows("usage.api-counts", project="^https://logpush.example/", interval="minutely")
+    assert counts == {"timestamp": "2025-06-15T15:06:00", **dict.fromkeys(TOTALS, 0), "total_rest_requests": 3}
 
 
 def otlp(value: Any) -> dict[str, Any]:
