@@ -101,8 +101,11 @@ class Sealer:
             end = time.monotonic() + STEP_SECONDS
             self._use_newest_dictionary()
             merges: list[Merge] = []
+            prepared: set[tuple[Table, Group]] = set()  # their blocks are there until all is committed
             while (found := next(self._round, None)) is not None:
-                merges += self._merge(*found)
+                if found not in prepared:
+                    prepared.add(found)
+                    merges += self._merge(*found)
                 if time.monotonic() > end:
                     return merges
             self._round = self._groups()
