@@ -184,6 +184,17 @@ def _recent_ids(db: Database) -> None:
         """)
 
 
+@store_migrations(name="0006_dictionaries")
+def _dictionaries(db: Database) -> None:
+    """Which kinds were redacted in a dictionary's samples, with commas between; no block names one that is gone."""
+    db.execute("ALTER TABLE dictionaries ADD COLUMN redacted TEXT NOT NULL DEFAULT ''")
+    db.execute("""
+        CREATE TRIGGER entry_blocks_dictionary BEFORE INSERT ON entry_blocks
+        WHEN NEW.dictionary <> 0 AND NOT EXISTS (SELECT 1 FROM dictionaries WHERE id = NEW.dictionary)
+        BEGIN SELECT RAISE(ABORT, 'the dictionary of a block is gone: start the worker again'); END
+        """)
+
+
 @control_migrations(name="0001_tables")
 def _control(db: Database) -> None:
     for statement in (

@@ -53,7 +53,7 @@ class Topic(Generic[Event]):
 
     decode: Callable[..., Decoded[Event]]
     fold: Callable[[Sequence[Event], Horizons], Deltas]
-    redacted: bool = False
+    redacted: tuple[str, ...] = ()
 
     def redacting(self, kinds: Collection[str]) -> "Topic[Event]":
         """The topic with these kinds taken out of its records (`schema.redaction.KINDS`)."""
@@ -69,7 +69,7 @@ class Topic(Generic[Event]):
         ) -> Decoded[Event]:
             return self.decode(source, records, Redacted(parts, redact), is_duplicate)
 
-        return replace(self, decode=decode, redacted=True)
+        return replace(self, decode=decode, redacted=tuple(kinds))
 
     def folded(
         self,

@@ -184,14 +184,15 @@ class Ingest:
     def _open(self) -> _Opened:
         generation = current_generation(self._settings.data)
         store = Store(store_path(self._settings.data, generation), self._clock)
-        dictionary_id, dictionary = store.dictionary()
+        redacted = self._settings.redacted
+        dictionary_id, dictionary = store.dictionary(redacted)
         return _Opened(
             generation=generation,
             store=store,
             packer=Packer(dictionary_id, dictionary),
             trainer=DictionaryTrainer() if dictionary is None else None,
-            pruner=Pruner(store, self._clock, self._settings.kept),
-            sealer=Sealer(store.path, self._clock),
+            pruner=Pruner(store, self._clock, self._settings.kept, redacted),
+            sealer=Sealer(store.path, self._clock, redacted=redacted),
             horizons=store.horizons(),
         )
 
@@ -216,7 +217,10 @@ class Ingest:
         content = await asyncio.to_thread(trainer.train)
         if content is None:
             return
-        added = await self._write(lambda store: store.add_dictionary(content) if store is opened.store else None)
+        redacted = self._settings.redacted
+        added = await self._write(
+            lambda store: store.add_dictionary(content, redacted) if store is opened.store else None
+        )
         if added is not None:
             opened.packer, opened.trainer = Packer(*added), None
             log.info("entry blocks are compressed with dictionary %d from now on", opened.packer.dictionary_id)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from schema.blocks import NO_DICTIONARY
 from schema.errors import LogError
 from schema.events import Source
 from schema.retention import ENTRIES, INVOCATIONS, ORIGIN_HITS, URLS
@@ -75,6 +76,7 @@ class Keeper:
     def __init__(self, new: Store, edge_cut: int, functions_cut: int) -> None:
         self._new = new
         self._cuts = {INVOCATIONS: functions_cut, ORIGIN_HITS: edge_cut, ENTRIES: edge_cut, URLS: edge_cut}
+        self._dictionaries = {NO_DICTIONARY: NO_DICTIONARY}
 
     def copy_blocks(self, old: sqlite3.Connection, copied: dict[str, int]) -> Iterator[int]:
         """Copy the blocks before the cut that are newer than those `copied` already (ids by table), a step each time.
@@ -82,19 +84,30 @@ class Keeper:
         Gives how many blocks each step has copied, and keeps `copied` up to date in the same transaction.
         """
         with self._new.transaction() as db:
-            _copy(old, db, "dictionaries", "TRUE", ())  # one may have been trained since the replay began
             _copy(old, db, "horizons", "TRUE", ())
         for table, columns in _BLOCK_COLUMNS.items():
             places = ", ".join("?" * len(columns))
             insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608  # names of our own
             while rows := self._blocks(old, table, columns, copied.get(table, 0)):
                 with self._new.transaction() as db:
+                    if table == ENTRIES:
+                        rows = [(*row[:-2], self._dictionary(old, db, row[-2]), row[-1]) for row in rows]
                     copies = [(table, row[0], db.execute(insert, row[1:]).lastrowid) for row in rows]
                     db.executemany("INSERT INTO copies (kind, original, copy) VALUES (?, ?, ?)", copies)
                     copied[table] = rows[-1][0]
                     self._new.note_replay(db, {"copied": copied})
                 yield len(rows)
             self._remove_orphans(old, table)
+
+    def _dictionary(self, old: sqlite3.Connection, new: sqlite3.Connection, number: int) -> int:
+        """The id in the new store of a dictionary that a block names; copied with the first block that does."""
+        if number not in self._dictionaries:
+            columns = "trained_at, content, redacted"
+            row = old.execute(f"SELECT {columns} FROM dictionaries WHERE id = ?", (number,)).fetchone()  # noqa: S608
+            there = new.execute("SELECT id FROM dictionaries WHERE content = ?", (row[1],)).fetchone()
+            insert = f"INSERT INTO dictionaries ({columns}) VALUES (?, ?, ?) RETURNING id"  # noqa: S608
+            (self._dictionaries[number],) = there or new.execute(insert, row).fetchone()
+        return self._dictionaries[number]
 
     def _remove_orphans(self, old: sqlite3.Connection, table: str) -> None:
         """Delete copies of blocks that the old store no longer has: merged into others, or expired."""
@@ -143,9 +156,9 @@ class Keeper:
                 )
 
     def copy_frame(self, old: sqlite3.Connection) -> None:
-        """Copy what holds for both: dictionaries, horizons, marks, and the topics' recreations."""
+        """Copy what holds for both: horizons, marks, and the topics' recreations."""
         with self._new.transaction() as db:
-            for table in ("dictionaries", "horizons", "marks", "recreations"):
+            for table in ("horizons", "marks", "recreations"):
                 _copy(old, db, table, "TRUE", ())
 
     def _blocks(

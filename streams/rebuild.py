@@ -15,6 +15,7 @@ from schema.events import Source
 from schema.settings import Settings
 from streams.app import BATCH_RECORDS, EDGE, FUNCTIONS
 from streams.batch import FetchedBatch, Topic
+from streams.dictionary import DictionaryTrainer
 from streams.duplicates import recent_ids
 from streams.packing import Packer
 from streams.store import Store
@@ -142,10 +143,13 @@ class LogReader:
             if window
             else {}
         )
-        packer, horizons = Packer(*store.dictionary()), store.horizons()
+        redacted = self._settings.redacted
+        dictionary_id, dictionary = store.dictionary(redacted)
+        packer, horizons = Packer(dictionary_id, dictionary), store.horizons()
+        trainer = DictionaryTrainer() if dictionary is None else None
         topics: Mapping[str, Topic[Any]] = {
-            self._settings.topic_edge: EDGE.redacting(self._settings.redacted),
-            self._settings.topic_functions: FUNCTIONS.redacting(self._settings.redacted),
+            self._settings.topic_edge: EDGE.redacting(redacted),
+            self._settings.topic_functions: FUNCTIONS.redacting(redacted),
         }
         while open_ones:
             try:
@@ -160,8 +164,14 @@ class LogReader:
                     records = [record for record in fetched.get(tp, ()) if record.offset < stretch.limit]
                     batch = FetchedBatch(stretch.source, stretch.next_offset, end, stretch.limit, 0, records)
                     ids = recent.get(stretch.source)
-                    if not store.apply(topics[tp.topic].folded(batch, packer, horizons, stretch.cut, ids)):
+                    topic = topics[tp.topic]
+                    folded = topic.folded(batch, packer, horizons, stretch.cut, ids)
+                    if not store.apply(folded):
                         raise LogError(f"{stretch.source}: {store.path} does not stand at offset {batch.start}")
+                    if trainer is not None and folded.rows.entry_blocks and trainer.offer(topic.samples(batch)):
+                        content = await asyncio.to_thread(trainer.train)
+                        if content is not None:
+                            packer, trainer = Packer(*store.add_dictionary(content, redacted)), None
                     report(end - stretch.next_offset)
                     stretch.next_offset = end
                 if stretch.next_offset >= stretch.limit:

@@ -2,9 +2,9 @@
 
 The steps, by the same numbers in docs/decisions/0006-replay.md:
 
-1. Make the new generation: dictionaries, horizons and marks of the old; positions at the offsets to replay from.
+1. Make the new generation: horizons and marks of the old; positions at the offsets to replay from.
 2. Read the log up to where the live store stands, again and again until little is left.
-3. Copy the blocks that the log no longer has (`streams.kept`).
+3. Copy the blocks that the log no longer has, with the dictionaries that they name (`streams.kept`).
 4. Verify: take a snapshot of the old one, read on to where that stands, copy the rest of what is kept; every table and
    day of the two is the same then. All this time the old one serves and ingests.
 5. Follow: from there on both take the same, so all partitions are read, and nothing is copied any more. Once little

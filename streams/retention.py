@@ -5,12 +5,13 @@ that become free are used again, so a file in a steady state keeps its size.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from schema.clock import Clock
 from schema.retention import ENTRIES, INVOCATIONS, NO_GRAIN, ORIGIN_HITS, URLS, Kind, horizons_at
 from schema.tables import INVOCATION_GRAINS, ORIGIN_GRAINS
 from schema.timestamps import SECOND
+from streams.dictionary import UnusedDictionaries
 from streams.store import Store
 
 KEYS_A_STEP = 50
@@ -44,20 +45,25 @@ class _Keys:
 
 
 class Pruner:
-    """Deletes what has expired from one store. `kept` says how long each kind is kept, in µs."""
+    """Deletes what has expired from one store. `kept` says how long each kind is kept, in µs.
 
-    def __init__(self, store: Store, clock: Clock, kept: Mapping[Kind, int]) -> None:
+    Dictionaries of a time when less than `redacted` was redacted expire with the last block that names them.
+    """
+
+    def __init__(self, store: Store, clock: Clock, kept: Mapping[Kind, int], redacted: Collection[str] = ()) -> None:
         self._store = store
         self._clock = clock
         self._kept = kept
         self._functions = _Keys(INVOCATIONS, "project", "function")
         self._origins = _Keys(ORIGIN_HITS, "project", "origin")
         self._projects = _Keys(ENTRIES, "project")
+        self._dictionaries = UnusedDictionaries(redacted)
 
     def step(self) -> dict[Kind, int]:
         """Delete a little; returns the horizons in force. Raises what a write to the store raises."""
         horizons = self._store.advance_horizons(horizons_at(self._clock(), self._kept))
         with self._store.transaction() as db:
+            self._dictionaries.step(db)  # first: what it sees must not be rolled back
             for project, function in self._functions.some(db):
                 for grain in INVOCATION_GRAINS:
                     db.execute(

@@ -49,7 +49,7 @@ class Retry:
         self._log = log
         self._topics = topics
         self._clock = clock
-        self._packer = Packer(*store.dictionary())
+        self._packer = Packer(*store.dictionary({kind for topic in topics.values() for kind in topic.redacted}))
         self.retried = Retried()
 
     async def message(self, source: Source, ids: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ import logging
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,7 @@ from schema.clock import Clock
 from schema.retention import ENTRIES, URLS
 from schema.timestamps import HOUR, MINUTE
 from schema.url_blocks import URLS_PER_BLOCK, UrlBlock
+from streams.dictionary import usable_dictionary
 from streams.merging import ENTRY_BYTES_PER_BLOCK, merge_arrivals, merge_entries, merge_urls
 from streams.packing import Row, SealedPacker
 from streams.store import Store
@@ -72,8 +73,11 @@ _INSERT = {table.name: table.insert for table in TABLES}
 class Sealer:
     """Finds and prepares what is to be merged in one generation's database, which it only reads; `commit` writes."""
 
-    def __init__(self, path: Path, clock: Clock, close_every: float = CLOSE_EVERY) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, close_every: float = CLOSE_EVERY, redacted: Collection[str] = ()
+    ) -> None:
         self._clock = clock
+        self._redacted = redacted
         self._close_every = close_every
         self._lock = path.with_name("seal.lock")
         self._db = sqlite3.connect(
@@ -132,7 +136,11 @@ class Sealer:
         if not chosen:
             return
         try:
-            blocks = self._read(table, chosen)
+            self._db.execute("BEGIN")  # a block and its dictionary as of one moment
+            try:
+                blocks = self._read(table, chosen)
+            finally:
+                self._db.execute("COMMIT")
             came: Sequence[bytes] = ()
             if table.name == ENTRIES:
                 rows, came = self._entries(group.project, blocks, closing)
@@ -189,19 +197,20 @@ class Sealer:
         return bool(row[-2] >= URLS_PER_BLOCK // 2 or large)
 
     def _use_newest_dictionary(self) -> None:
-        newest = self._db.execute(
-            "SELECT id, content FROM dictionaries WHERE id > ? ORDER BY id DESC LIMIT 1", (self._packer.dictionary_id,)
-        ).fetchone()
-        if newest is not None:
-            self._packer = SealedPacker(*newest)
+        newest = usable_dictionary(self._db, self._redacted)
+        if newest != self._packer.dictionary_id:
+            self._packer = SealedPacker(newest, self._content(newest))
 
     def _decompressor(self, dictionary: int) -> Decompressor:
         if dictionary == NO_DICTIONARY:
             return self._plain
         if dictionary not in self._trained:
-            (content,) = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).fetchone()
-            self._trained[dictionary] = Decompressor(content)
+            self._trained[dictionary] = Decompressor(self._content(dictionary))
         return self._trained[dictionary]
+
+    def _content(self, dictionary: int) -> bytes:
+        row = self._db.execute("SELECT content FROM dictionaries WHERE id = ?", (dictionary,)).fetchone()
+        return bytes(row[0])
 
 
 def commit(store: Store, merges: Sequence[Merge]) -> int:

@@ -16,7 +16,7 @@ position stands.
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from schema.retention import Horizons, Kind
 from schema.timestamps import MINUTE
 from streams import duplicates
 from streams.adding import add, register
+from streams.dictionary import usable_dictionary
 from streams.duplicates import IdChanges
 from streams.packing import Rows
 
@@ -209,21 +210,21 @@ class Store:
             db.execute("DELETE FROM recent_ids WHERE topic = ?", (topic,))
         return int(count)
 
-    def dictionary(self) -> tuple[int, bytes | None]:
-        """The newest dictionary for entry blocks and its id; (0, None) before one has been trained."""
-        row = self._db.execute("SELECT id, content FROM dictionaries ORDER BY id DESC LIMIT 1").fetchone()
+    def dictionary(self, redacted: Collection[str] = ()) -> tuple[int, bytes | None]:
+        """The dictionary for entry blocks and its id, with these kinds redacted; (0, None) before one is trained."""
+        number = usable_dictionary(self._db, redacted)
+        row = self._db.execute("SELECT id, content FROM dictionaries WHERE id = ?", (number,)).fetchone()
         return (row[0], row[1]) if row is not None else (NO_DICTIONARY, None)
 
-    def add_dictionary(self, content: bytes) -> tuple[int, bytes]:
+    def add_dictionary(self, content: bytes, redacted: Collection[str] = ()) -> tuple[int, bytes | None]:
         """Keep the first dictionary; where another worker was faster, its own is returned instead."""
         with self.transaction() as db:
-            db.execute(
-                """INSERT INTO dictionaries (trained_at, content)
-                SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM dictionaries)""",
-                (self._clock(), content),
-            )
-            row = db.execute("SELECT id, content FROM dictionaries ORDER BY id DESC LIMIT 1").fetchone()
-        return row[0], row[1]
+            if usable_dictionary(db, redacted) == NO_DICTIONARY:
+                db.execute(
+                    "INSERT INTO dictionaries (trained_at, content, redacted) VALUES (?, ?, ?)",
+                    (self._clock(), content, ",".join(redacted)),
+                )
+            return self.dictionary(redacted)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

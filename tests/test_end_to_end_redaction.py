@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from subprocess import PIPE, Popen, run
+from subprocess import PIPE, CompletedProcess, Popen, run
 from typing import Any
 
 import pytest
@@ -115,7 +115,6 @@ def stored(path: Path) -> Iterator[bytes]:
                 yield from (value if isinstance(value, bytes) else str(value).encode() for value in row)
         decompressors = {NO_DICTIONARY: Decompressor()}
         decompressors |= {number: Decompressor(c) for number, c in db.execute("SELECT id, content FROM dictionaries")}
-        assert len(decompressors) == 2
         for count, dictionary, payload in db.execute("SELECT count, dictionary, payload FROM entry_blocks"):
             yield from (
                 entry.data for entry in unpack_entries(decompressors[dictionary].decompress(payload), count, payload)
@@ -132,6 +131,7 @@ def found(service: Service, worker: Popen[bytes]) -> set[str]:
     texts = [file.read_bytes() for file in service.settings.data.rglob("*") if file.is_file()]
     assert any(file.name.endswith(".db-wal") and file.stat().st_size for file in service.settings.data.iterdir())
     texts += [service.log(worker).encode(), *stored(path)]
+    assert service.ask_store("SELECT count(*) FROM dictionaries") == [(1,)]
     return {secret for secret in SECRETS if any(secret.encode() in text for text in texts)}
 
 
@@ -176,3 +176,56 @@ def test_no_secret_is_stored_anywhere(service: Service, redact: str) -> None:
         )
         kept = [data for (data,) in service.ask_store("SELECT data FROM rejects WHERE reason = 'not_json'")]
         assert kept == [f"REDACTED: {len(value)} bytes".encode() for value in rejects()[3:5]]
+
+
+def freshet(service: Service, *words: str) -> CompletedProcess[str]:
+    environment = os.environ | to_environment(service.settings)
+    return run([sys.executable, "-m", "ops", *words], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_dictionary_of_before_is_not_used_any_more_and_a_full_replay_has_none_of_it(service: Service) -> None:
+    service.settings = replace(service.settings, query_seconds=1)
+    now = NOW // 1000
+
+    def send() -> None:
+        sent = [(service.edge, n % 2, None, value, now) for n, value in enumerate(messages())]
+        last = [(service.edge, 0, None, json.dumps(edge_event(3000 + n)).encode(), now) for n in range(200)]
+        service.kafka.produce(sent)
+        service.wait_until_applied()
+        trained = "SELECT 1 FROM dictionaries WHERE redacted = ?"
+        wait_for("a dictionary", lambda: service.ask_store(trained, service.settings.redact))
+        service.kafka.produce(last)
+        service.wait_until_applied()
+
+    def secrets_in_dictionaries() -> list[tuple[str, bool]]:
+        rows = service.ask_store("SELECT redacted, content FROM dictionaries ORDER BY id")
+        return [(redacted, any(secret.encode() in content for secret in SECRETS)) for redacted, content in rows]
+
+    worker = service.start("worker")
+    service.wait_until_applied()
+    send()
+    assert secrets_in_dictionaries() == [("", True)]
+    assert found(service, worker) == SECRETS
+    assert service.stop(worker) == 0
+
+    service.settings = replace(service.settings, redact=",".join(KINDS))
+    (before,) = service.ask_store("SELECT max(id) FROM entry_blocks")[0]
+    worker = service.start("worker")
+    send()
+    assert secrets_in_dictionaries()[-1] == (",".join(KINDS), False)  # the other may have gone with its last block
+    since = service.ask_store("SELECT DISTINCT dictionary FROM entry_blocks WHERE id > ?", before)
+    assert (2,) in since
+    assert (1,) not in since
+
+    replayed = freshet(service, "replay", "--accept-differences")
+    assert replayed.returncode == 0, replayed
+    service.kafka.produce([(service.edge, 0, None, json.dumps(edge_event(4000)).encode(), now)])
+    service.wait_until_applied()
+    assert worker.poll() is None
+    assert freshet(service, "verify").returncode == 0
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    assert secrets_in_dictionaries() == [(",".join(KINDS), False)]
+    assert service.ask_store("SELECT DISTINCT dictionary FROM entry_blocks ORDER BY dictionary")[-1] == (1,)
+    assert service.ask_store("SELECT sum(count) FROM entry_blocks") == [(6401,)]
+    assert found(service, worker) == set()

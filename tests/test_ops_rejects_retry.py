@@ -21,7 +21,9 @@ from events import MINUTE, Traffic
 from kafka_broker import KafkaBroker
 from oracle import Oracle, Record
 from service import Service, wait_for
+from test_end_to_end_redaction import stored
 
+from schema.redaction import KINDS
 from schema.settings import to_environment
 from schema.tables import current_generation, store_path
 from streams.content import Digest, Range, digests, snapshot
@@ -314,3 +316,42 @@ def test_a_topic_created_anew_has_nothing_of_what_was_rejected_before(service: S
     assert freshet(service, "accept-recreated", service.edge).returncode == 0
     assert retry(service)["folded"] == {"too_deep": 1}
     assert service.ask_store("SELECT project, count FROM entry_blocks ORDER BY 1") == [("first", 1), ("second", 1)]
+
+
+def test_what_is_folded_is_redacted_and_its_ids_are_neither_compared_nor_kept(service: Service) -> None:
+    """As docs/decisions/0011 and 0012 say; a replay, which decodes each in its place, leaves the duplicates out."""
+    service.settings = replace(service.settings, redact=",".join(KINDS), deduplicate="10min")
+    told: dict[str, Any] = {
+        "event_message": "GET /?apikey=Hidd3nToken 203.0.113.77",
+        "headers": {"Authorization": "Hidd3nBearer"},
+    }
+    one, two, url = element(1, id="one", **told), element(2, id="two", **told), "https://u:Hidd3nPassword@p.example.org"
+    one["metadata"]["request"]["url"] = f"{url}/rest/v1/?token=Hidd3nParameter"
+    send(service, 0, one, one, {**flat(2), "project": "p", "id": "two"}, two)
+    worker = service.start("worker", "strict_worker.py")
+    service.wait_until_applied()
+    service.stop(worker)
+    assert sum(rejects(service).values()) == 3
+    ids = service.ask_store("SELECT * FROM recent_ids")
+    assert retry(service)["folded"] == {"too_deep": 3}
+    assert service.ask_store("SELECT sum(count) FROM entry_blocks") == [(4,)]
+    assert service.ask_store("SELECT * FROM recent_ids") == ids
+    send(service, 0, {**flat(1), "project": "p", "id": "one"}, {**flat(2), "project": "p", "id": "two"})
+    worker = service.start("worker")
+    service.wait_until_applied()
+    service.stop(worker)
+    assert service.ask_store("SELECT sum(count) FROM entry_blocks") == [(5,)]
+    assert counters(service, "duplicate").total() == 1
+
+    def texts() -> list[bytes]:
+        files = [file.read_bytes() for file in service.settings.data.rglob("*") if file.is_file()]
+        return [*files, *stored(store_path(service.settings.data, current_generation(service.settings.data)))]
+
+    assert not any(secret in text for secret in (b"Hidd3n", b"203.0.113.77") for text in texts())
+    assert sum(b"apikey=REDACTED REDACTED" in text for text in texts()) == 3
+    assert freshet(service, "verify").returncode == 3
+    assert freshet(service, "replay", "--accept-differences").returncode == 0
+    assert service.ask_store("SELECT sum(count) FROM entry_blocks") == [(2,)]
+    assert counters(service, "duplicate").total() == 4
+    assert not any(secret in text for secret in (b"Hidd3n", b"203.0.113.77") for text in texts())
+    assert freshet(service, "verify").returncode == 0

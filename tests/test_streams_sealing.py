@@ -185,6 +185,54 @@ def test_entries_are_compressed_anew_with_the_newest_dictionary(work: Work) -> N
     assert digest(work.path) == before
 
 
+def test_entries_are_compressed_anew_without_what_was_trained_when_less_was_redacted(work: Work) -> None:
+    samples = [f'{{"a long key that comes in all of them":"{number}"}}'.encode() for number in range(2000)]
+    work.store.add_dictionary(train_dictionary(samples))
+    for number in range(40):
+        work.apply([request(OVER + number, number)])
+    before = digest(work.path)
+    named = "SELECT DISTINCT dictionary FROM entry_blocks"
+    with closing(Sealer(work.path, lambda: work.now, close_every=0, redacted=["tokens"])) as sealer:
+        assert rows(work.path, named) == [(1,)]
+        while commit(work.store, sealer.prepare()):
+            pass
+        assert rows(work.path, named) == [(0,)]
+        work.apply([request(OVER + 50)])
+        work.store.add_dictionary(train_dictionary(samples[:1500]), ["tokens", "addresses"])
+        for number in range(51, 60):
+            work.apply([request(OVER + number)])
+        while commit(work.store, sealer.prepare()):
+            pass
+    assert rows(work.path, named) == [(2,)]
+    assert sum(work.counts(ENTRIES)) == 50
+    assert digest(work.path).keys() == before.keys()
+
+
+def test_a_replay_copies_the_dictionaries_that_kept_blocks_name_beside_its_own(work: Work, tmp_path: Path) -> None:
+    contents = [train_dictionary([os.urandom(20).hex().encode() * 3 for _ in range(300)]) for _ in range(3)]
+    for content_ in contents:
+        with work.store.transaction() as db:
+            db.execute("INSERT INTO dictionaries (trained_at, content) VALUES (1, ?)", (content_,))
+    for number in range(600):
+        work.apply([request(OVER + number * 1_000_000, number)])
+    own = train_dictionary([os.urandom(20).hex().encode() * 3 for _ in range(300)])
+    new = tmp_path / "freshet-2.db"
+    make_store(new)
+    copied: dict[str, int] = {}
+    with closing(Store(new, lambda: work.now)) as store:
+        store.add_dictionary(own, ["tokens"])
+        with snapshot(work.path) as old:
+            Keeper(store, 0, 0).copy_frame(old)
+            for _ in Keeper(store, EVERYTHING, EVERYTHING).copy_blocks(old, copied):
+                pass
+        assert copied[ENTRIES] == 600
+        assert rows(new, "SELECT id, content FROM dictionaries") == [(1, own), (2, contents[2])]
+        assert rows(new, "SELECT DISTINCT dictionary FROM entry_blocks") == [(2,)]
+        assert store.dictionary(["tokens"]) == (1, own)
+        blocks = {span: found for span, found in digest(work.path).items() if span.table in (ENTRIES, URLS)}
+        assert {span: found for span, found in digest(new).items() if span.table in (ENTRIES, URLS)} == blocks
+
+
 def test_large_records_make_blocks_of_few(work: Work) -> None:
     for number in range(40):
         one = request(OVER + number, number)
