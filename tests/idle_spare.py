@@ -63,7 +63,7 @@ def idle_spare(kafka: KafkaBroker, folder: Path, minutes: float, stuck_seconds: 
 
 
 def _busy(service: Service) -> list[subprocess.Popen[bytes]]:
-    return [worker for worker in service.processes if SPARE not in service.log(worker).strip().splitlines()[-1]]
+    return [worker for worker in service.processes if SPARE not in (service.log(worker).splitlines() or [""])[-1]]
 
 
 def _write(service: Service, traffic: Traffic, count: int) -> None:

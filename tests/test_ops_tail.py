@@ -30,7 +30,8 @@ BIG = "9007199254740993.10e400"
 @contextmanager
 def tailing(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command, following. Killed when left."""
-    command = [sys.executable, "-u", "-m", "ops", "tail", "--project", "p", *arguments]
+    program = ["env", "--default-signal=INT", sys.executable]  # a shell's background jobs ignore it
+    command = [*program, "-u", "-m", "ops", "tail", "--project", "p", *arguments]
     environment = {**os.environ, "FRESHET_DATA": str(folder / "data")}
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=-1, stderr=-1, text=True) as process:
         try:
