@@ -3,21 +3,13 @@
 import json
 import re
 
+from schema.addresses import address_patterns
+
 HEADER = "LF-Endpoint-Redact-PII"
 """The request header that asks for it, with the value `true`."""
 REDACTED = "REDACTED"
 
-_V4 = r"(?:(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})\.){3}(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})"
-_H = r"[0-9A-Fa-f]{1,4}"
-_TAIL = rf"(?:{_V4}|{_H})"
-_V6 = "|".join(
-    [
-        rf"(?:{_H}:){{6}}(?:{_V4}|{_H}:{_H})",
-        *(rf"(?:{_H}:){{{n}}}(?::{_H}){{0,{6 - n}}}:{_TAIL}" for n in range(6, 0, -1)),
-        rf":(?::{_H}){{0,6}}:{_TAIL}",
-        rf"(?:{_H}:){{1,7}}:",
-    ]
-)
+_V4, _V6 = address_patterns(r"\.", ":")
 _ADDRESS = re.compile(
     rf"(?<![0-9])(?<![0-9]\.){_V4}(?![0-9]|\.[0-9])|(?<![0-9A-Za-z])(?:{_V6})(?![0-9A-Za-z])", re.ASCII
 )

@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 import re2
 
+from schema.addresses import HEX, address_patterns
+
 REDACTED: Final = "REDACTED"
 """What stands where something was taken out."""
 
@@ -97,24 +99,14 @@ _NAMES = {
 KINDS: Final = tuple(_NAMES)
 """What can be taken out, as `FRESHET_REDACT` names it."""
 
-_DOT, _COLON, _HEX = r"(?:\.|%(?:25)*2[Ee])", r"(?::|%(?:25)*3[Aa])", r"[0-9A-Fa-f]{1,4}"
-_OCTET = r"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})"
-_V4 = rf"{_OCTET}(?:{_DOT}{_OCTET}){{3}}"
-_TAIL = rf"(?:{_V4}|{_HEX})"
-_V6 = "|".join(
-    [
-        rf"(?:{_HEX}{_COLON}){{6}}(?:{_V4}|{_HEX}{_COLON}{_HEX})",
-        *(rf"(?:{_HEX}{_COLON}){{{n}}}(?:{_COLON}{_HEX}){{0,{6 - n}}}{_COLON}{_TAIL}" for n in range(6, 0, -1)),
-        rf"{_COLON}(?:{_COLON}{_HEX}){{0,6}}{_COLON}{_TAIL}",
-        rf"(?:{_HEX}{_COLON}){{1,7}}{_COLON}",
-    ]
-)
+_DOT, _COLON = r"(?:\.|%(?:25)*2[Ee])", r"(?::|%(?:25)*3[Aa])"
+_V4, _V6 = address_patterns(_DOT, _COLON)
 _ENCODED = r"(?<=%[0-9A-Fa-f]{2})"  # its last letters belong to no address
 _ADDRESS = re.compile(
     rf"(?:(?<![0-9])|{_ENCODED}){_V4}(?![0-9])|(?:(?<![0-9A-Za-z])|{_ENCODED})(?:{_V6})(?![0-9A-Za-z])".encode()
 )
 _LIKE_ADDRESS = (
-    rf"[0-9A-Fa-f:.%]*(?:[0-9](?:{_DOT}[0-9]{{1,3}}){{2}}{_DOT}[0-9]|{_COLON}{_COLON}|(?:{_COLON}{_HEX}){{5}})"
+    rf"[0-9A-Fa-f:.%]*(?:[0-9](?:{_DOT}[0-9]{{1,3}}){{2}}{_DOT}[0-9]|{_COLON}{_COLON}|(?:{_COLON}{HEX}){{5}})"
     r"[0-9A-Fa-f:.%]*"
 )
 
