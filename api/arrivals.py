@@ -4,9 +4,7 @@ from collections import defaultdict
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import apsw
-
-from api.deadline import Deadline
+from api.deadline import Deadline, read_transaction
 from api.matching_entries import Filters
 from api.reader import Reader
 from api.recent_entries import EntryRow, entry_row
@@ -17,7 +15,6 @@ STEP_SECONDS = 2.0
 """How long one step may read."""
 MOST_BLOCKS = 256  # of a step; a follower who is further behind is told that it missed some
 ROWS_AT_ONCE = 100
-_STEPS_BETWEEN_LOOKS = 1000
 _BLOCKS = """
 SELECT id, count, dictionary, payload FROM entry_blocks WHERE id > ? AND +project = ? ORDER BY id LIMIT ?
 """
@@ -47,9 +44,7 @@ class Follower(Reader):
         """
         db = self._current()
         deadline = Deadline(STEP_SECONDS)
-        db.set_progress_handler(deadline.passed, _STEPS_BETWEEN_LOOKS)
-        try:
-            db.execute("BEGIN")
+        with read_transaction(db, deadline):
             end = self.end()
             if place.generation != end.generation or end.block - place.block > FOLLOWED_BLOCKS:
                 return Step([], end, True)
@@ -67,13 +62,6 @@ class Follower(Reader):
                         if filters.match_message(row.event_message):
                             came[arrival].append(row)
             return Step(_lots(place.generation, came), max(place, end), False)
-        except apsw.InterruptError:
-            deadline.check()
-            raise
-        finally:
-            db.set_progress_handler(None)
-            if db.in_transaction:
-                db.execute("ROLLBACK")
 
 
 def _lots(generation: int, came: dict[int, list[EntryRow]]) -> list[tuple[Place, list[EntryRow]]]:

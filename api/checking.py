@@ -23,7 +23,6 @@ _EXAMPLES: dict[str, Value] = {"string": "x", "timestamp": 0, "pattern": "x", "c
 _NOW = 1 << 50
 _SECONDS = 1.0
 """How long a query is tried: one that goes on counting for ever is cut when it is asked."""
-_STEPS_BETWEEN_LOOKS = 1000
 
 
 def check_saved_queries(queries: Iterable[SavedQuery]) -> None:
@@ -54,17 +53,16 @@ def _check(db: apsw.Connection, query: SavedQuery) -> None:
     _check_parameters(query, found.bindings_names)
     _check_columns(query, columns)
     examples = {parameter.name: _example(parameter) for parameter in query.parameters}
-    db.set_progress_handler(Deadline(_SECONDS).passed, _STEPS_BETWEEN_LOOKS)
     cursor = db.cursor()
     try:
-        cursor.execute(query.sql, {**examples, "now": _NOW}).fetchone()
+        with Deadline(_SECONDS).interrupting(db):
+            cursor.execute(query.sql, {**examples, "now": _NOW}).fetchone()
     except TypeError as error:  # a table function without one of its arguments
         _fail(query, str(error))
     except Exception as error:
         log.debug("%s fails with example values, others may do: %s", query.path, error)
     finally:
         cursor.close(True)
-        db.set_progress_handler(None)
 
 
 def _check_parameters(query: SavedQuery, used: tuple[str | None, ...]) -> None:

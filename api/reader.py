@@ -14,7 +14,7 @@ import apsw
 from sqlite_utils.migrations import Migrations
 
 from api.background import Background
-from api.deadline import Deadline
+from api.deadline import Deadline, read_transaction
 from api.freshness import Progress
 from api.functions import let_only_read, register_functions, register_table
 from api.matching_entries import Filters, matching_entries
@@ -34,7 +34,6 @@ from schema.tables import (
     store_path,
 )
 
-_STEPS_BETWEEN_LOOKS = 1000  # of SQLite's virtual machine, between two looks at the clock
 _BUSY_MILLISECONDS = 1000
 _REMEMBERED_BYTES = 16 << 20
 _APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
@@ -139,9 +138,7 @@ class Reader:
             db = self._current()
             self._deadline = deadline = Deadline(seconds)
             self._projects = projects
-            db.set_progress_handler(deadline.passed, _STEPS_BETWEEN_LOOKS)
-            try:
-                db.execute("BEGIN")
+            with read_transaction(db, deadline):
                 cursor = db.cursor()
                 rows: list[tuple[Value, ...]] = []
                 columns: tuple[str, ...] = ()
@@ -154,13 +151,6 @@ class Reader:
                 if len(rows) > query.max_rows and rows[-1][columns.index(str(query.next_column))] is None:
                     rows.pop()
                 return Answer(columns, rows, [Progress(*row) for row in db.execute(_POSITIONS)])
-            except apsw.InterruptError:
-                deadline.check()
-                raise
-            finally:
-                db.set_progress_handler(None)
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
 
     def close(self) -> None:
         """Let go of the files. No run may be under way."""
