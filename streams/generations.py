@@ -20,24 +20,20 @@ _BUSY_SECONDS = 60.0
 @contextmanager
 def sole_replay(data: Path) -> Iterator[None]:
     """Be the one who replaces a generation. Raises FreshetError while another process is at it."""
-    with _lock_file(data).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    with _locked(data, fcntl.LOCK_EX) as locked:
+        if not locked:
             raise FreshetError(
                 f"another replay or verify, or a retry of rejects, is running on {data}: wait for it, or stop it"
-            ) from error
+            )
         yield
 
 
 @contextmanager
 def no_replay(data: Path) -> Iterator[None]:
     """Have no replay or verify begin. Raises FreshetError while one is running."""
-    with _lock_file(data).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise FreshetError(f"a replay or verify is running on {data}: wait for it, or stop it") from error
+    with _locked(data, fcntl.LOCK_SH) as locked:
+        if not locked:
+            raise FreshetError(f"a replay or verify is running on {data}: wait for it, or stop it")
         yield
 
 
@@ -46,12 +42,8 @@ def revive(data: Path, generation: int) -> bool:
 
     No replay begins or switches in between.
     """
-    with _lock_file(data).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        if current_generation(data) != generation:
+    with _locked(data, fcntl.LOCK_SH) as locked:
+        if not locked or current_generation(data) != generation:
             return False
         set_retired(store_path(data, generation), False)
         return True
@@ -69,5 +61,13 @@ def switch(data: Path, generation: int) -> None:
         db.execute("UPDATE generation SET current = ?", (generation,))
 
 
-def _lock_file(data: Path) -> Path:
-    return data / "replay.lock"
+@contextmanager
+def _locked(data: Path, kind: int) -> Iterator[bool]:
+    """Hold the lock, alone or with others of the same kind; gives whether it was to be had."""
+    with (data / "replay.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
