@@ -20,6 +20,7 @@ from api.tail import COLUMNS
 from schema.errors import FreshetError, QueryTimeout
 from schema.saved_queries import load_saved_queries
 from schema.settings import Settings
+from schema.shown import plain_text
 from schema.timestamps import SECOND
 
 _LOOK_SECONDS = 0.5
@@ -143,11 +144,6 @@ def line(row: msgspec.Raw) -> str:
     entry = msgspec.json.decode(row, type=_Row)
     seconds, micros = divmod(entry.timestamp, SECOND)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z {plain_text(entry.event_message)}"
-
-
-def plain_text(text: str) -> str:
-    r"""A text in which what can't be printed (controls, bidi marks, line ends) is written as `\x1b`, `\u202e`, `\n`."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def plain_json(text: str) -> str:

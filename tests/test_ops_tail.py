@@ -20,7 +20,8 @@ from test_api_http import Api
 from test_ops_cli import complaint
 
 from ops.keys import add_key
-from ops.tail import plain_json, plain_text
+from ops.tail import plain_json
+from schema.shown import plain_text
 
 SENT = "\x1b[31mred\x1b[0m \u202egnp\0 \\ two\nlines é \U000e0041"
 READ = r"\x1b[31mred\x1b[0m \u202egnp\x00 \ two\nlines é \U000e0041"
