@@ -75,6 +75,7 @@ function mode(name, text) {
 
 /** Begin anew: other filters, another range or project. */
 export function restart() {
+  clearTimeout(typing); // what has been typed is read now: once more would drop what is shown by then
   abort?.abort();
   abort = new AbortController();
   waiting = [];
