@@ -29,7 +29,7 @@ from schema.events import PlacedReject, Source
 from schema.retention import Horizons, Kind
 from schema.timestamps import MINUTE
 from streams import duplicates
-from streams.adding import add, register
+from streams.adding import add
 from streams.dictionary import usable_dictionary
 from streams.duplicates import IdChanges
 from streams.packing import Rows
@@ -103,7 +103,6 @@ class Store:
         self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         for pragma in ("synchronous = normal", "cache_size = -16000", "journal_size_limit = 67108864"):
             self._db.execute(f"PRAGMA {pragma}")
-        register(self._db)
 
     def close(self) -> None:
         """Close the database; an open transaction is rolled back."""

@@ -22,6 +22,7 @@ from schema.blocks import Decompressor, unpack_entries
 from schema.decoding import decode_edge, decode_functions
 from schema.errors import StoreRetired
 from schema.events import EdgeEvent, Invocation, PlacedReject, Source
+from schema.histogram import decode, encode
 from schema.messages import Reject
 from schema.tables import migrate
 from schema.timestamps import DAY
@@ -136,6 +137,19 @@ def test_step_3_a_batch_that_starts_elsewhere_writes_nothing_at_all(path: Path, 
         assert not store.apply(FoldedBatch(source, 5, 9, 9, counts={"messages": 4}))
     assert dump(path) == before
     assert store.apply(folded(5, 9))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 35, 36, 256, 293, 700])
+def test_as_many_rows_as_a_batch_has_are_added_to_those_there(path: Path, store: Store, rows: int) -> None:
+    """They go in statements of 256, 32, 4 and 1; each is added once, to its own."""
+    hits = [("p", f"https://{number}.test", 60, 0, 1, number + 1) for number in range(rows)]
+    times = [("p", f"f{number}", 60, 0, *(1,) * 11, encode({number: 1})) for number in range(rows)]
+    for turn in range(2):
+        assert store.apply(FoldedBatch(EDGE, turn, turn + 1, 2, rows=Rows(invocations=times, origin_hits=hits)))
+    stored = dump(path)
+    assert sorted(row[-1] for row in stored["origin_hits"]) == [2 * (number + 1) for number in range(rows)]
+    found = {row[1]: (row[4], decode(row[-1])) for row in stored["invocations"]}
+    assert found == {f"f{number}": (2, [(number, 2)]) for number in range(rows)}
 
 
 def test_step_3_lets_one_of_two_workers_apply_a_batch(path: Path) -> None:
