@@ -1,6 +1,8 @@
 """The Faust application: two topics, two agents, one store."""
 
+import asyncio
 import logging
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import faust
@@ -11,7 +13,7 @@ from schema.connection import connection
 from schema.decoding import decode_edge, decode_functions
 from schema.settings import Settings
 from streams import transport
-from streams.batch import FetchedBatch, Topic
+from streams.batch import Topic
 from streams.fold import fold_edge, fold_invocations
 from streams.ingest import Ingest
 
@@ -25,6 +27,8 @@ BUFFERED_BATCHES = 1  # beside the one being fetched and the one being applied
 PRUNE_EVERY = 1.0  # seconds
 SEAL_EVERY = 1.0  # seconds, where there was nothing to merge
 SEAL_RESTS = 4  # times as long as it has worked: a fifth of one core at most
+SEAL_RESTS_BEHIND = 19  # while there is a backlog: what the log holds is to be seen first
+BACKLOG = 4 * BATCH_RECORDS  # messages that wait
 
 
 class FreshetApp(faust.App):
@@ -103,16 +107,29 @@ async def _seal(app: FreshetApp) -> None:
     """
     while not app.should_stop:
         busy = await app.ingest.seal()
-        await app.sleep(SEAL_RESTS * busy if busy else SEAL_EVERY)
+        rests = SEAL_RESTS_BEHIND if app.ingest.lag(app.consumer.assignment()) > BACKLOG else SEAL_RESTS
+        await app.sleep(rests * busy if busy else SEAL_EVERY)
 
 
 def _agent(app: FreshetApp, topic_name: str, topic: Topic[Any], label: str) -> None:
     channel = app.topic(topic_name, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
 
     async def agent(stream: StreamT[bytes]) -> None:
+        """A batch is folded while the one before is being written: most of that needs no lock of Python's."""
+        writing: asyncio.Future[None] | None = None
         async for event in stream.events():
-            batch: FetchedBatch = event.message.value
-            if not await app.ingest.apply(topic, batch):
-                await app.consumer.perform_seek()
+            write = app.ingest.prepare(topic, event.message.value)
+            if writing is not None:
+                await writing
+            writing = asyncio.ensure_future(_written(app, write))
 
     app.agent(channel, name=label)(agent)
+
+
+async def _written(app: FreshetApp, write: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    """Write a batch. Nobody may be waiting for it, so that a failure ends the worker from here."""
+    try:
+        if not await write():
+            await app.consumer.perform_seek()
+    except Exception as error:
+        await app.crash(error)

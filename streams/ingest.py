@@ -4,11 +4,11 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from faust.types import TP
 
@@ -28,7 +28,7 @@ from streams.packing import Packer
 from streams.retention import Pruner
 from streams.sealing import Sealer, commit
 from streams.seeks import Seek, recreated
-from streams.store import Position, Store, is_transient, log_identity
+from streams.store import FoldedBatch, Position, Store, is_transient, log_identity
 
 log = logging.getLogger("freshet.ingest")
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0  # seconds between attempts at a write that failed in passing
@@ -82,6 +82,10 @@ class Ingest:
         for tp, (batch,) in batches.items():
             self.ends[tp] = batch.end_offset
 
+    def lag(self, tps: Iterable[TP]) -> int:
+        """How many messages of these partitions wait, as this process last knew it."""
+        return sum(max(0, self.ends.get(tp, 0) - self.applied.get(tp, 0)) for tp in tps)
+
     async def seeks(self, beginnings: Mapping[TP, int], ends: Mapping[TP, int]) -> dict[TP, Seek]:
         """Where each partition goes on, given where its log begins and ends; a cut log's gap is noted.
 
@@ -122,19 +126,26 @@ class Ingest:
             return Position(beginning, None)
         return position if last is None or last.offset >= beginning else Position(next_offset, None)
 
-    async def apply(self, topic: Topic[Event], batch: FetchedBatch) -> bool:
-        """Apply a batch exactly once. False where the store stands elsewhere: the caller has to seek.
+    def prepare(self, topic: Topic[Event], batch: FetchedBatch) -> Callable[[], Coroutine[Any, Any, bool]]:
+        """Decode, fold and pack a batch; returns what writes it, exactly once.
 
-        Raises what is not transient: the worker ends, and nothing of the batch is applied.
+        That is to be called after the one of the batch before, and tells False where the store stands elsewhere: the
+        caller has to seek. It raises what is not transient: the worker ends, and nothing of the batch is applied.
         """
+        opened, tp = self._opened, TP(batch.source.topic, batch.source.partition)
+        recent, folded = self._recent.get(tp), None
+        # Where a batch was dropped on the way, or another store opened, the ids known are loaded at the seek.
+        is_known = not self._window or (recent is not None and recent.position == batch.start)
+        if is_known and batch.seek == self._seek_numbers.get(tp):
+            folded = topic.folded(batch, opened.packer, opened.horizons, recent=recent)
+        return partial(self._apply, opened, topic, batch, folded)
+
+    async def _apply(self, opened: _Opened, topic: Topic[Any], batch: FetchedBatch, folded: FoldedBatch | None) -> bool:
         tp = TP(batch.source.topic, batch.source.partition)
         if batch.seek != self._seek_numbers.get(tp):
             return True  # fetched before the last seek, which has it read again
-        opened = self._opened
-        recent = self._recent.get(tp)
-        if self._window and (recent is None or recent.position != batch.start):
-            return False  # a batch was dropped on the way, or another store opened: its ids are loaded at the seek
-        folded = topic.folded(batch, opened.packer, opened.horizons, recent=recent)
+        if folded is None:
+            return False
         began = time.perf_counter()
         if not await self._write(lambda store: store is opened.store and store.apply(folded)):
             REFUSED.add()

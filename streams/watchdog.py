@@ -95,7 +95,7 @@ def sighting(app: FreshetApp, last_turn: float) -> Sighting:
         return Sighting(True, False, False, last_turn, ingest.last_fetch, ingest.last_progress, 0)
     consumer = cast(Consumer, app.consumer)
     assignment = consumer.assignment()
-    lag = sum(max(0, ingest.ends.get(tp, 0) - ingest.applied.get(tp, 0)) for tp in assignment)
+    lag = ingest.lag(assignment)
     flowing, assigned = consumer.flow_active, bool(assignment)
     return Sighting(app.rebalancing, flowing, assigned, last_turn, ingest.last_fetch, ingest.last_progress, lag)
 

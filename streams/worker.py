@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import io
 import logging
+import sys
 from typing import NoReturn
 
 from mode.loop import use
@@ -25,6 +26,8 @@ from streams.watchdog import watch  # noqa: E402
 log = logging.getLogger("freshet.worker")
 _ARENAS, _MAPPED_FROM = -8, -3  # mallopt's M_ARENA_MAX and M_MMAP_THRESHOLD
 _LARGE = 256 << 10  # bytes
+_SWITCH_SECONDS = 0.0005
+"""Python's 5 ms keep the thread that writes waiting for its lock at each statement while another one folds."""
 
 
 def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
@@ -34,6 +37,7 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
     """
     set_up_logging(settings.log)
     _bound_heap()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     store = migrate(settings.data)
     if settings.broker == EMBEDDED:
         raise SettingsError("the embedded broker lives inside `freshet up`: set FRESHET_BROKER to kafka://host:port")

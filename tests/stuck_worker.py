@@ -35,8 +35,8 @@ def never_fetch(app: FreshetApp) -> None:
 
 
 def never_apply(app: FreshetApp) -> None:
-    """A batch is not applied."""
-    vars(app.ingest)["apply"] = hang
+    """A batch is not written."""
+    vars(app.ingest)["prepare"] = lambda *_: hang
 
 
 def never_seek(app: FreshetApp) -> None:

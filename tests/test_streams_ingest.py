@@ -74,7 +74,7 @@ def fetched(start: int, end: int, seek: int = 1, values: list[bytes] | None = No
 
 
 def apply(ingest: Ingest, batch: FetchedBatch) -> bool:
-    return asyncio.run(asyncio.wait_for(ingest.apply(TOPIC, batch), PATIENCE))
+    return asyncio.run(asyncio.wait_for(ingest.prepare(TOPIC, batch)(), PATIENCE))
 
 
 def rows(path: Path, select: str) -> list[Any]:
@@ -292,7 +292,7 @@ def test_the_functions_topic_is_applied_alike(path: Path, ingest: Ingest) -> Non
     asyncio.run(ingest.seeks({FUNCTIONS: 0}, {FUNCTIONS: 1}))
     value = json.dumps({"timestamp": NOW, "metadata": {"project_ref": "p", "response": {"status_code": 500}}}).encode()
     batch = FetchedBatch(ingest.source(FUNCTIONS), 0, 1, 1, 1, [Received(0, NOW // 1000, value)])
-    assert asyncio.run(ingest.apply(Topic(decode_functions, fold_invocations), batch))
+    assert asyncio.run(ingest.prepare(Topic(decode_functions, fold_invocations), batch)())
     assert rows(path, "SELECT DISTINCT project, function, count, error_count FROM invocations") == [("p", "", 1, 1)]
 
 
