@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Self
 from urllib.request import urlopen
 
+from kafka_broker import KafkaBroker
 from service import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 40.0  # seconds
+KAFKA_SCRIPTS = {"kafka-configs.sh": "kafka.admin.ConfigCommand"}
+"""Kafka's own scripts, which its jars come without, with the class that each runs."""
 _BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```\n(?:\n```(?:json|text)\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 _LASTING = re.compile(r"^(?:[A-Z_]+=\S+ )*freshet (up|worker|api)\b")
 _READS = re.compile(r"^(?:curl (?!.* -d )|freshet (?:status|doctor|keys list|rejects list)\b)")
@@ -71,6 +74,11 @@ class Shell:
         script.parent.mkdir(parents=True)
         script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m ops "$@"\n')
         script.chmod(0o755)
+        for name, entry in KAFKA_SCRIPTS.items():
+            (script.parent / name).write_text(
+                f"#!/bin/sh\nexec java -cp '{KafkaBroker.fetch_jars()}/*' {entry} \"$@\"\n"
+            )
+            (script.parent / name).chmod(0o755)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FRESHET_")}
         self._shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-u", "-o", "pipefail"],
@@ -85,8 +93,7 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for command in list(self._running):
-            self._stop(command)
+        self._stop(*self._running)
         self._shell.kill()
         self._shell.wait()
         for pipe in (self._shell.stdin, self._shell.stdout):
@@ -98,6 +105,7 @@ class Shell:
         shown = self._here(block.shown)
         if not shown:
             for command in block.commands:
+                assert not re.match(r"curl (?!-f)", command), f"{command}: show what it answers, or have -f first"
                 self._one(command)
             return
         printed: list[str] = []
@@ -127,8 +135,7 @@ class Shell:
 
     def _start(self, what: str, command: str) -> str:
         """Start what lasts with the shell's environment, a setting before the command included, and wait for it."""
-        for former in list(self._running) if what == "up" else {"up", what} & set(self._running):
-            self._stop(former)
+        self._stop(*(self._running if what == "up" else {"up", what} & set(self._running)))
         log = self._folder / f"{what}.log"
         variables = self._ask(f"{command.partition('freshet ')[0]} env -0 > ./variables; echo $?")
         assert variables == "0", command
@@ -155,15 +162,17 @@ class Shell:
         wait_for(f"{command} to be ready", ready, PATIENCE)
         return ""
 
-    def _stop(self, what: str) -> None:
-        process = self._running.pop(what)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+    def _stop(self, *former: str) -> None:
+        processes = [self._running.pop(what) for what in former]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
 
     def _ask(self, line: str) -> str:
         """What the shell prints in answer to a line that prints one."""

@@ -22,6 +22,12 @@ THE_SAME = {"make run": "freshet up --demo"}
 """What the Makefile has for a command, behind its set-up of .venv."""
 ELSEWHERE = {
     "make test": ".ci/run",
+    "kafka-topics.sh --bootstrap-server localhost:9092 --alter --topic cloudflare.logs.prod --partitions 8": (
+        "tests/test_end_to_end_replay.py::test_what_changes_during_a_replay_is_in_the_new_generation"
+    ),
+    "freshet accept-recreated cloudflare.logs.prod": (
+        "tests/test_end_to_end_log.py::test_a_topic_created_anew_ends_the_worker_and_can_be_accepted"
+    ),
 }
 """Commands that are not run here, each with the file or the test that runs it, or does the same as a plain process."""
 
@@ -49,6 +55,7 @@ def environment(places: dict[str, str]) -> dict[str, str]:
         "FRESHET_TOPIC_EDGE": places["cloudflare.logs.prod"],
         "FRESHET_TOPIC_FUNCTIONS": places["deno-relay-logs"],
         "FRESHET_SESSION_SECONDS": "6",
+        "FRESHET_QUERY_SECONDS": "2",  # for as long a replay leaves the old tables to answers under way
     }
 
 
