@@ -148,6 +148,39 @@ def test_every_freshet_command_and_option_in_a_document_is_there() -> None:
     assert found > 40
 
 
+def test_every_benchmark_that_a_document_names_is_there() -> None:
+    benchmarks = set(re.findall(r'^        "([a-z-]+)": "', (ROOT / "bench" / "__main__.py").read_text(), re.MULTILINE))
+    named = {name for document in DOCUMENTS for name in re.findall(r"python -m bench ([a-z-]+)", document.read_text())}
+    assert {"replay", "http-ingest"} <= named <= benchmarks
+
+
+@pytest.mark.parametrize(
+    ("block", "complaint"),
+    [
+        (Block(["export A=1", "no-such-program $A"], ""), "no-such-program $A\nended with 127"),
+        (Block(["echo $NOWHERE"], ""), "NOWHERE: unbound variable"),
+        (Block(["false | cat"], ""), "ended with 1"),
+        (Block(["echo one"], "two"), "did not print\ntwo\nbut\none"),
+        (Block(["freshet no-such-command"], ""), "No such command"),
+        (Block(["curl -s http://127.0.0.1:1/"], ""), "show what it answers"),
+    ],
+)
+def test_what_fails_in_a_shell_or_prints_something_else_is_told(tmp_path: Path, block: Block, complaint: str) -> None:
+    with Shell(tmp_path, {}) as shell, pytest.raises(AssertionError) as error:
+        shell.run(block)
+    assert complaint in str(error.value)
+
+
+def test_a_shell_keeps_what_was_exported_and_commands_go_on_over_lines(tmp_path: Path) -> None:
+    first, second = blocks(
+        "```sh\nexport A='1\n2'  # a note\n```\n\n```sh\nprintf %s \\\n  \"$A\"\n```\n\n```text\n1 …\n```\n"
+    )
+    assert (len(first.commands), len(second.commands)) == (1, 1)
+    with Shell(tmp_path, {}) as shell:
+        shell.run(first)
+        shell.run(second)
+
+
 @pytest.mark.parametrize(
     ("shown", "printed", "equal"),
     [
