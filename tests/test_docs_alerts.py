@@ -32,6 +32,16 @@ def test_promtool_takes_the_rules() -> None:
     assert f"SUCCESS: {len(rules())} rules found" in done.stdout
 
 
+def test_promtool_takes_the_configuration_that_the_page_shows(tmp_path: Path) -> None:
+    shown = re.findall(r"^```yaml\n(.*?)^```$", (OPERATIONS / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(shown) == 1
+    (tmp_path / "prometheus.yaml").write_text(shown[0])
+    (tmp_path / "alerts.yaml").write_text((OPERATIONS / "alerts.yaml").read_text())
+    done = promtool("check", "config", tmp_path / "prometheus.yaml")
+    assert done.returncode == 0, done
+    assert "1 rule files found" in done.stdout
+
+
 def test_each_alert_is_quiet_first_and_fires_then() -> None:
     told: dict[str, list[bool]] = {}
     for case in yaml.safe_load(CASES.read_text())["tests"]:
