@@ -74,10 +74,9 @@ class Shell:
         script.parent.mkdir(parents=True)
         script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m ops "$@"\n')
         script.chmod(0o755)
+        java = f"java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp '{KafkaBroker.fetch_jars()}/*'"
         for name, entry in KAFKA_SCRIPTS.items():
-            (script.parent / name).write_text(
-                f"#!/bin/sh\nexec java -cp '{KafkaBroker.fetch_jars()}/*' {entry} \"$@\"\n"
-            )
+            (script.parent / name).write_text(f'#!/bin/sh\nexec {java} {entry} "$@"\n')
             (script.parent / name).chmod(0o755)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FRESHET_")}
         self._shell = subprocess.Popen(
