@@ -40,11 +40,19 @@ def test_the_readme_names_every_endpoint_parameter_and_interval() -> None:
         assert f"`{interval}`" in README
 
 
+def anchors(page: Path) -> list[str]:
+    """Of a page's headings, as the usual viewers of Markdown make them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_document_points_at_is_there(document: Path) -> None:
     text = document.read_text()
-    for link in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert (document.parent / link).exists(), link
+    for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", text):
+        place = document.parent / link if link else document
+        assert place.exists(), link
+        assert not anchor or anchor in anchors(place), f"{link}#{anchor}"
     for path in re.findall(r"`((?:schema|streams|api|ops|tests|docs|bench)/[a-z_0-9./]*)`", text):
         assert (ROOT / path).exists(), path
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
