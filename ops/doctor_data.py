@@ -108,7 +108,7 @@ def _hourly(db: sqlite3.Connection) -> float | None:
 def _disk(data: Path, hourly: float | None) -> Finding:
     free = shutil.disk_usage(data).free
     text = f"{free / 2**30:,.1f} GiB are free"
-    remedy = "free some space, or shorten FRESHET_KEEP_ENTRIES and FRESHET_KEEP_URLS"
+    remedy = "free some space, or give the data folder a larger disk (docs/operations/sizing.md)"
     days = free / hourly / 24 if hourly else float("inf")
     if hourly:
         text += f", {days:,.0f} days at the last hour's rate of {hourly / 2**20:,.1f} MiB"
