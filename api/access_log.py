@@ -49,6 +49,9 @@ class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     def setup(self, cfg: Any) -> None:
         """Called by gunicorn. What Freshet logs itself goes where gunicorn's own log goes, in the same form."""
         super().setup(cfg)
+        # What no line here tells, and what finding it out costs: 3 of 8 µs a line, as Python's logging documents.
+        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+        vars(logging)["_srcfile"] = None
         for handler in self.error_log.handlers:
             handler.setFormatter(formatter(self.form, sys.stderr))
         ours = logging.getLogger("freshet")

@@ -70,14 +70,15 @@ def path(endpoint: str, parameters: Mapping[str, str]) -> str:
 
 @contextmanager
 def api(data: Path, now: int | None = None, **settings: object) -> Iterator[Api]:
-    """An API over a data folder, its clock standing at `now` (µs) unless that is None."""
+    """An API over a data folder: the product's own, or one whose clock stands at `now` (µs)."""
     chosen = Settings(data=data, listen=f"127.0.0.1:{free_port()}", **settings)  # type: ignore[arg-type]
     key = add_key(data, "bench", replace=True)
     clock = data / "clock"
-    clock.unlink(missing_ok=True)
+    arguments = ["-m", "ops", "api"]
     if now is not None:
         clock.write_text(str(now))
-    process = product.start([str(CLOCKED), "api", str(clock)], chosen, data / "api.log")
+        arguments = [str(CLOCKED), "api", str(clock)]
+    process = product.start(arguments, chosen, data / "api.log")
     client = Client(chosen.listen, key)
     try:
         wait_for("the API", lambda: _answers(client, process, data / "api.log"))

@@ -59,7 +59,7 @@ def run(options: Options) -> Result:
     with tempfile.TemporaryDirectory() as name:
         plan = Plan(Path(name) / "data", now, 6 * HOUR, events, events // 4)
         build(plan)
-        with api(plan.data, now) as freshet, Bars() as bars:
+        with api(plan.data) as freshet, Bars() as bars:
             bars.watcher.step("asking", len(KINDS))
             for kind, case, fresh in KINDS:
                 rows.append([kind, *_beside_bare(freshet, case, fresh, seconds, rounds, Path(name))])
