@@ -27,7 +27,10 @@ Totals = dict[str, int]
 class Up:
     """`freshet up --demo`, or with other options, on a data folder. Killed with all its children when left."""
 
-    def __init__(self, folder: Path, freshet: Sequence[str] = FRESHET, *options: str) -> None:
+    def __init__(
+        self, folder: Path, freshet: Sequence[str] = FRESHET, *options: str, wait: str = r"^  curl -s .*api-counts"
+    ) -> None:
+        self._wait = wait
         self.output = folder / "output"
         self.listen = f"127.0.0.1:{free_port()}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FRESHET_")}
@@ -41,7 +44,7 @@ class Up:
             )
 
     def __enter__(self) -> Self:
-        wait_for("the welcome", lambda: len(self.curls) == 3 or self.process.poll() is not None)
+        wait_for("the welcome", lambda: re.search(self._wait, self.printed, re.M) or self.process.poll() is not None)
         assert self.process.poll() is None, self.printed
         return self
 

@@ -83,7 +83,7 @@ def freshet(request: pytest.FixtureRequest, tree: Path, tmp_path_factory: pytest
     python = PYTHONS[request.param]
     assert python, "there is no Python 3.13: .ci/pythons fetches it on Debian 12"
     subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True)
-    install = ["--python", environment / "bin" / "python", "install", "--no-compile"]
+    install: list[str | Path] = ["--python", environment / "bin" / "python", "install", "--no-compile"]
     pip(*install, "--require-hashes", "-r", tree / "requirements" / "run.txt")
     source = request.getfixturevalue("wheel") if from_wheel else tree
     pip(*install, "--no-deps", "--no-build-isolation", source)
