@@ -163,6 +163,16 @@ def status(as_json: bool) -> None:
 
 
 @main.command()
+@_command
+def alive() -> None:
+    """Say whether workers live, for health checks: the exit code is 1 where none asks the broker."""
+    from ops.alive import show_alive
+    from schema.clock import system_clock
+
+    show_alive(load_settings(), system_clock, click.echo)
+
+
+@main.command()
 @click.option("--project", required=True, metavar="REF", help="Whose entries.")
 @click.option("--text", help="Those alone with this text in their message, in any case.")
 @click.option("--min-status", type=click.IntRange(0, 999), help="Those alone with this status or a higher.")

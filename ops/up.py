@@ -185,8 +185,8 @@ def _require_free(settings: Settings) -> None:
 def _require_no_kafka(settings: Settings) -> None:
     if kafka.answers(kafka.own_port(settings)):
         raise SettingsError(
-            f"a Kafka answers at {settings.broker} already: leave out --broker and set FRESHET_BROKER to use that one, or "
-            f"set FRESHET_BROKER to kafka://{kafka.HOST}:PORT for another port"
+            f"a Kafka answers at {settings.broker} already: to use it, leave out --broker and set FRESHET_BROKER; "
+            f"for another port set FRESHET_BROKER to kafka://{kafka.HOST}:PORT"
         )
 
 

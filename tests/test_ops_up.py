@@ -21,6 +21,7 @@ from ops.progress import read_progress
 from schema.tables import migrate
 
 FRESHET = (sys.executable, "-m", "ops")
+CURL_LINES = r"^  curl -s .*api-counts"
 Totals = dict[str, int]
 
 
