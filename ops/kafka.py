@@ -124,12 +124,11 @@ def _run(command: list[str], output: Path, waiting: Callable[[float], None]) -> 
         raise BrokerError(f"mvn could not fetch Kafka's jars: it {how}\n{said}")
 
 
-def prepare(folder: Path, port: int, more: str = "") -> Path:
-    """Write `folder`/server.properties, with lines of `more` over SETTINGS; returns its path."""
+def prepare(folder: Path, port: int, settings: str) -> None:
+    """Write `folder`/server.properties: `settings` with its {port}, {controller_port} and {data} filled in."""
     folder.mkdir(parents=True, exist_ok=True)
     path, data = folder / "server.properties", folder.resolve() / "data"
-    path.write_text((SETTINGS + more).format(port=port, controller_port=port + 1, data=data))
-    return path
+    path.write_text(settings.format(port=port, controller_port=port + 1, data=data))
 
 
 def java(jars: Path, *main: str) -> list[str]:
@@ -155,7 +154,7 @@ def start_command(folder: Path, jars: Path) -> list[str]:
 def run_kafka(settings: Settings) -> NoReturn:
     """Become this machine's own Kafka, on jars that are there. Raises BrokerError where it can't."""
     folder = settings.data / "kafka"
-    prepare(folder, own_port(settings), _DURABLE)
+    prepare(folder, own_port(settings), SETTINGS + _DURABLE)
     jars = fetch_jars(folder)
     format_data = format_command(folder, jars)
     if format_data and (code := subprocess.run(format_data, stdin=subprocess.DEVNULL).returncode):

@@ -20,6 +20,7 @@ from confluent_kafka import Message as Delivery
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from ops import kafka
 from ops.kafka import BrokerError as BrokerError
 from ops.kafka import answers, fetch_jars, format_command, prepare, start_command
 
@@ -31,7 +32,7 @@ Message = tuple[str, int | None, bytes | None, bytes | None, int | None]
 
 # It forgets producers whose records' timestamps are past the expiration (default 1 day, at most this): their retries
 # would be written twice. The rest has it look at its logs twice a second.
-SETTINGS = """\
+SETTINGS = f"""{kafka.SETTINGS}\
 producer.id.expiration.ms=2147483647
 log.initial.task.delay.ms=500
 log.retention.check.interval.ms=500
@@ -68,10 +69,10 @@ class KafkaBroker:
     Methods that talk to it raise KafkaException for what it refuses, and where it does not answer.
     """
 
-    def __init__(self, folder: Path, settings: str = "") -> None:
-        """`settings` are more lines of server.properties, with {port} and {controller_port} filled in."""
+    def __init__(self, folder: Path, settings: str = "", alone: bool = False) -> None:
+        """`settings` are more lines of server.properties, or with `alone` all, with {port} and the like filled in."""
         self.folder = folder.resolve()
-        self._settings = SETTINGS + settings
+        self._settings = settings if alone else SETTINGS + settings
         self._port = free_port_pair()
         self._process: subprocess.Popen[bytes] | None = None
         self._producer: Producer | None = None

@@ -101,13 +101,13 @@ def started() -> Iterator[list[Container]]:
         container.process.wait()
 
 
-def properties(environment: dict[str, str], folder: Path) -> str:
+def properties(environment: dict[str, str]) -> str:
     """The settings of Kafka that its image makes of variables; the listeners' ports are mapped, and the folder."""
     lines = []
     for name, value in environment.items():
         if name.startswith("KAFKA_") and name != "KAFKA_HEAP_OPTS":
             lines.append(f"{name.removeprefix('KAFKA_').lower().replace('_', '.')}={value}")
-    text = "\n".join(lines).replace("/var/lib/kafka/data", str(folder / "data"))
+    text = "\n".join(lines).replace("/var/lib/kafka/data", "{data}")
     text = text.replace("@kafka:9093", "@127.0.0.1:{controller_port}").replace("kafka:9092", "127.0.0.1:{port}")
     text = text.replace("://:9092", "://127.0.0.1:{port}").replace("://:9093", "://127.0.0.1:{controller_port}")
     return text.replace("://:19092", f"://127.0.0.1:{free_port()}").replace("localhost:19092", "127.0.0.1:{port}")
@@ -117,7 +117,7 @@ def test_the_services_of_compose_work_together_and_their_health_checks_tell_it(
     compose: dict[str, Any], started: list[Container], tmp_path: Path
 ) -> None:
     listen = f"127.0.0.1:{free_port()}"
-    with KafkaBroker(tmp_path / "kafka", properties(compose["kafka"]["environment"], tmp_path / "kafka")) as kafka:
+    with KafkaBroker(tmp_path / "kafka", properties(compose["kafka"]["environment"]), alone=True) as kafka:
         places = {"kafka:9092": kafka.bootstrap, "/data": str(tmp_path / "data")}
         places |= {"0.0.0.0:4000": listen, "127.0.0.1:4000": listen}
 

@@ -39,7 +39,7 @@ def interpreter(version: str) -> str | None:
 
 
 PYTHONS = {
-    "pip install .": sys.executable,
+    "the image": sys.executable,
     "the wheel on 3.13": str(UNPACKED) if UNPACKED.exists() else interpreter("3.13"),
 }
 if python_3_12 := interpreter("3.12"):
@@ -79,15 +79,40 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def freshet(request: pytest.FixtureRequest, tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command in an environment that has the locked dependencies and nothing else."""
     environment = tmp_path_factory.mktemp("environment")
-    from_wheel = request.param.startswith("the wheel")
     python = PYTHONS[request.param]
     assert python, "there is no Python 3.13: .ci/pythons fetches it on Debian 12"
-    subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True)
-    install: list[str | Path] = ["--python", environment / "bin" / "python", "install", "--no-compile"]
-    pip(*install, "--require-hashes", "-r", tree / "requirements" / "run.txt")
-    source = request.getfixturevalue("wheel") if from_wheel else tree
-    pip(*install, "--no-deps", "--no-build-isolation", source)
+    if request.param == "the image":
+        build_as_the_image(tree, environment, tmp_path_factory.mktemp("src"))
+    else:
+        subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True)
+        install: list[str | Path] = ["--python", environment / "bin" / "python", "install", "--no-compile"]
+        pip(*install, "--require-hashes", "-r", tree / "requirements" / "run.txt")
+        pip(*install, "--no-deps", request.getfixturevalue("wheel"))
     return environment / "bin" / "freshet"
+
+
+def build_as_the_image(tree: Path, environment: Path, src: Path) -> None:
+    """Do in `src` what the first stage of the Dockerfile does, with what .dockerignore lets through."""
+    let_through = re.findall(r"^!(.+)$", (tree / ".dockerignore").read_text(), re.MULTILINE)
+    stage = (tree / "Dockerfile").read_text().split("\nFROM ")[1]
+    for instruction, words in re.findall(r"^(COPY|RUN) (.+)$", stage, re.MULTILINE):
+        if instruction == "COPY":
+            *sources, to = words.split()
+            for source in sources:
+                assert source in let_through, f"{source} is in .dockerignore"
+                if (tree / source).is_dir():
+                    shutil.copytree(tree / source, src / to)
+                else:
+                    target = src / to / source if to.endswith("/") else src / to
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(tree / source, target)
+        else:
+            command = words.replace("/freshet", str(environment)).replace("--no-cache-dir ", "")
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            done = subprocess.run(
+                ["sh", "-c", command], cwd=src, env=os.environ | {"PATH": path}, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
