@@ -5,6 +5,7 @@ Maven fetches it once. It keeps what it is sent, over restarts and kills; only t
 
 import base64
 import fcntl
+import hashlib
 import os
 import shutil
 import socket
@@ -22,7 +23,7 @@ from xml.etree import ElementTree
 from schema.errors import FreshetError, SettingsError
 from schema.settings import EMBEDDED, Settings
 
-POM = Path(__file__).with_name("kafka.pom.xml")
+POM, SUMS = Path(__file__).with_name("kafka.pom.xml"), Path(__file__).with_name("kafka.sha256")
 HOST, PORT = "127.0.0.1", 9092
 FETCH_SECONDS = 600
 
@@ -90,7 +91,7 @@ def fetch_jars(cache: Path, waiting: Callable[[float], None] | None = None) -> P
     """The folder of Kafka's jars under `cache`, fetched by Maven unless there; runs wait for one another.
 
     `waiting` is told several times a second for how many it has gone on. Raises BrokerError when mvn or java is
-    missing, or mvn fails or takes over FETCH_SECONDS.
+    missing, or mvn fails, takes over FETCH_SECONDS, or fetches anything but the files of SUMS.
     """
     jars = cache.resolve() / f"kafka-{version()}"
     if jars.is_dir():
@@ -103,8 +104,17 @@ def fetch_jars(cache: Path, waiting: Callable[[float], None] | None = None) -> P
             to = Path(unfinished, "jars").resolve()
             command = [mvn, "-B", "-q", "-C", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={to}"]
             _run(command, Path(unfinished, "output"), waiting or (lambda seconds: None))
+            _check(to)
             to.rename(jars)
     return jars
+
+
+def _check(jars: Path) -> None:
+    """Raise BrokerError where the jars are not those of SUMS, each with its SHA-256."""
+    expected = {name: digest for digest, name in (line.split() for line in SUMS.read_text().splitlines())}
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.iterdir()}
+    if wrong := sorted(name for name, _ in expected.items() ^ found.items()):
+        raise BrokerError(f"mvn fetched other jars than Kafka's: {', '.join(dict.fromkeys(wrong))}; none is used")
 
 
 def _run(command: list[str], output: Path, waiting: Callable[[float], None]) -> None:

@@ -155,8 +155,15 @@ def test_a_failing_maven_raises_with_its_output_and_leaves_no_jars(
     assert [entry.suffix for entry in (tmp_path / "cache").iterdir()] == [".lock"]
 
 
+def test_a_jar_that_was_tampered_with_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_maven(tmp_path, monkeypatch, f"{copying()}; echo >>$to/kafka_2.13-4.3.1.jar")
+    with pytest.raises(BrokerError, match=r"other jars than Kafka's: kafka_2\.13-4\.3\.1\.jar; none is used"):
+        fetch_jars(tmp_path / "cache")
+    assert not (tmp_path / "cache" / "kafka-4.3.1").exists()
+
+
 def test_two_runs_at_a_time_fetch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_maven(tmp_path, monkeypatch, f'echo ran >>{tmp_path}/runs; for a; do :; done; mkdir -p "${{a#*=}}"; sleep 0.3')
+    fake_maven(tmp_path, monkeypatch, f"echo ran >>{tmp_path}/runs; sleep 0.3; {copying()}")
     runs = [threading.Thread(target=fetch_jars, args=[tmp_path / "cache"]) for _ in range(2)]
     for run in runs:
         run.start()
@@ -185,6 +192,11 @@ os.kill(os.getpid(), signal.SIGKILL)
     deadline = time.monotonic() + 10
     while serves(ended.stdout.strip()):
         assert time.monotonic() < deadline, "the JVM outlived the process that started it"
+
+
+def copying() -> str:
+    """What a Maven does that has the jars here already; its last argument is -DoutputDirectory=…"""
+    return f'for a; do :; done; to="${{a#*=}}"; mkdir -p "$to"; cp {fetch_jars(CACHE)}/* "$to"'
 
 
 def fake_maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

@@ -71,8 +71,9 @@ def test_after_everything_was_killed_rows_and_messages_are_still_there(tmp_path:
         send(port, 500)
         wait_for("the rows", lambda: applied(tmp_path) == 500)
         cluster = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30).cluster_id
-        assert len(everything := descendants(up.process.pid)) >= 4
-    assert all(is_gone(pid) for pid in everything)  # Up kills them
+        everything = descendants(up.process.pid)
+        assert len(everything) >= 4
+    wait_for("the end of all", lambda: all(is_gone(pid) for pid in everything))  # Up has killed them
     with up_with_kafka(tmp_path, port) as up:
         assert kept(port) == 500
         assert AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30).cluster_id == cluster
