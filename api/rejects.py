@@ -14,7 +14,7 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from api.auth import Caller
-from api.parameters import typed_parameter
+from api.parameters import Typed, typed_parameter
 from api.reader import open_database
 from schema.resources import Parameter
 from schema.shown import shown
@@ -53,7 +53,7 @@ class RejectsResource:
 
     on_head = on_get
 
-    def _read(self, generation: int, limit: object) -> dict[str, Any]:
+    def _read(self, generation: int, limit: Typed) -> dict[str, Any]:
         with closing(open_database(store_path(self._data, generation), store_migrations)) as db:
             db.execute("BEGIN")
             return {"counts": [_count(row) for row in db.execute(_COUNTS)], "rejects": _newest(db, limit)}
@@ -63,7 +63,7 @@ def _count(row: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(("topic", "reason", "count", "retried", "kept"), row, strict=True))
 
 
-def _newest(db: apsw.Connection, limit: object) -> list[dict[str, Any]]:
+def _newest(db: apsw.Connection, limit: Typed) -> list[dict[str, Any]]:
     names = ("id", "topic", "partition", "offset", "element", "reason", "time", "bytes", "sample")
     rows = db.execute(_NEWEST, (limit,))
     return [dict(zip(names, (*rest, shown(data, _SAMPLE)), strict=True)) for *rest, data in rows]

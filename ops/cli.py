@@ -36,15 +36,16 @@ def main() -> None:
 
 @main.command()
 @click.option("--demo", is_flag=True, help="Make traffic, and a key to look at it with.")
+@click.option("--broker", type=click.Choice(["kafka"]), help="Run an Apache Kafka too: durable, on this machine.")
 @_command
-def up(demo: bool) -> None:
-    """Run all in one: broker (if it is the embedded one), worker and API, started anew when they die."""
+def up(demo: bool, broker: str | None) -> None:
+    """Run all in one: broker (the embedded one, or with --broker), worker and API, started anew when they die."""
     from api.endpoints import load_endpoints
     from ops.up import run_up
 
     settings = load_settings()
     load_endpoints(settings)  # what is wrong with one shows here, not in the log of an API that never comes up
-    sys.exit(run_up(settings, demo))
+    sys.exit(run_up(settings, demo, broker is not None))
 
 
 @main.command()
@@ -79,6 +80,16 @@ def demo(with_parent: bool) -> None:
     from ops.demo import run_demo
 
     run_demo(_child(load_settings(), with_parent))
+
+
+@main.command(hidden=True)
+@_with_parent
+@_command
+def kafka(with_parent: bool) -> None:
+    """Run the Apache Kafka of `freshet up --broker kafka`."""
+    from ops.kafka import run_kafka
+
+    run_kafka(_child(load_settings(), with_parent))
 
 
 @main.group()
@@ -149,6 +160,16 @@ def status(as_json: bool) -> None:
     from ops.status import read_status, show_status
 
     show_status(read_status(load_settings()), as_json)
+
+
+@main.command()
+@_command
+def alive() -> None:
+    """Say whether workers live, for health checks: the exit code is 1 where none asks the broker."""
+    from ops.alive import show_alive
+    from schema.clock import system_clock
+
+    show_alive(load_settings(), system_clock, click.echo)
 
 
 @main.command()

@@ -45,10 +45,13 @@ class Process:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start the command, in a session of its own: a Ctrl-C is for the one who stops all in order."""
+        """Start the command, in a session of its own: a Ctrl-C is for the one who stops all in order.
+
+        With -P no module of the working folder is taken for one of ours.
+        """
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ops", self.command, "--with-parent"],
+                [sys.executable, "-P", "-m", "ops", self.command, "--with-parent"],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

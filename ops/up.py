@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from types import FrameType
 
+from ops import kafka
 from ops.demo import PROJECT
 from ops.keys import add_key
 from ops.processes import Process
@@ -24,9 +25,12 @@ DEMO_KEY = "demo"
 """The name of the key that `freshet up --demo` makes; each start replaces the last one's."""
 
 
-def run_up(settings: Settings, demo: bool) -> int:
+def run_up(settings: Settings, demo: bool, own_kafka: bool) -> int:
     """Run until Ctrl-C or SIGTERM; returns the exit code. Raises FreshetError where it can't start."""
     _require_free(settings)
+    if own_kafka:
+        settings = kafka.own_settings(settings)
+        _require_no_kafka(settings)
     migrate(settings.data)
     key = add_key(settings.data, DEMO_KEY, replace=True) if demo else None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -40,10 +44,12 @@ def run_up(settings: Settings, demo: bool) -> int:
     settings = replace(settings, log="text" if settings.log == "auto" else settings.log)  # files for people
     logs = settings.data / "log"
     logs.mkdir(parents=True, exist_ok=True)
-    commands = ["worker", "api", *(["demo"] if demo else [])]
+    commands = [*(["kafka"] if own_kafka else []), "worker", "api", *(["demo"] if demo else [])]
     processes = [Process(command, settings, logs / f"{command}.log", screen.say) for command in commands]
     try:
-        for process in processes:
+        if own_kafka:
+            _start_kafka(settings, processes[0], screen)
+        for process in processes[1 if own_kafka else 0 :]:
             process.start()
         _wait_until_ready(settings, processes)
         screen.say(_welcome(settings, key))
@@ -55,6 +61,24 @@ def run_up(settings: Settings, demo: bool) -> int:
             process.stop()
         screen.say("stopped")
     return 0
+
+
+def _start_kafka(settings: Settings, process: Process, screen: "Screen") -> None:
+    what = f"Apache Kafka {kafka.version()}"
+    kafka.fetch_jars(
+        settings.data / "kafka", lambda seconds: screen.status(f"fetching {what}, once, 45 MB: {seconds:.0f} s")
+    )
+    process.start()
+    began = time.monotonic()
+    while not kafka.answers(kafka.own_port(settings)):
+        seconds = time.monotonic() - began
+        if process.pid is None:
+            raise FreshetError(f"Kafka does not start: {_last_line(process)} (see {process.log})")
+        if seconds > _READY_SECONDS:
+            raise FreshetError(f"Kafka does not answer after {seconds:.0f} s: see {process.log}")
+        screen.status(f"starting {what}: {seconds:.0f} s")
+        time.sleep(0.1)
+    screen.say(f"{what} answers at {settings.broker}")
 
 
 class Screen:
@@ -156,6 +180,14 @@ def _require_free(settings: Settings) -> None:
             raise SettingsError(
                 f"{settings.listen} can't be listened on ({error.strerror}): set FRESHET_LISTEN to another address"
             ) from error
+
+
+def _require_no_kafka(settings: Settings) -> None:
+    if kafka.answers(kafka.own_port(settings)):
+        raise SettingsError(
+            f"a Kafka answers at {settings.broker} already: to use it, leave out --broker and set FRESHET_BROKER; "
+            f"for another port set FRESHET_BROKER to kafka://{kafka.HOST}:PORT"
+        )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -265,10 +265,10 @@ def require_known(path: Path, migrations: Migrations, applied: Collection[str]) 
 
 def store_statements() -> list[str]:
     """The SQL that makes the tables and indexes of a generation's database."""
-    db = Database(memory=True)
-    store_migrations.apply(db)
-    made = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' ORDER BY rowid"
-    return [sql for (sql,) in db.execute(made)]
+    with closing(Database(memory=True)) as db:
+        store_migrations.apply(db)
+        made = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' ORDER BY rowid"
+        return [sql for (sql,) in db.execute(made)]
 
 
 def lacks(migrations: Migrations, applied: Collection[str]) -> bool:
@@ -277,7 +277,8 @@ def lacks(migrations: Migrations, applied: Collection[str]) -> bool:
 
 
 def _known(migrations: Migrations) -> set[str]:
-    return {migration.name for migration in migrations.pending(Database(memory=True))}
+    with closing(Database(memory=True)) as db:
+        return {migration.name for migration in migrations.pending(db)}
 
 
 def _apply(path: Path, migrations: Migrations) -> None:

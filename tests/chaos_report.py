@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from xml.etree import ElementTree
 
 from chaos_recovery import Recoveries
-from kafka_broker import POM
+
+from ops.kafka import version
 
 UNDISTURBED = ("undisturbed", "all partitions: median", "max")
 
@@ -53,7 +53,6 @@ def write_report(file: Path, result: Result) -> None:
 def report(result: Result) -> str:
     """The report."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    kafka = ElementTree.parse(POM).findtext("{*}dependencies/{*}dependency/{*}version")
     facts = [
         ("date", time.strftime("%Y-%m-%d", time.gmtime())),
         ("commit", _commit()),
@@ -61,7 +60,7 @@ def report(result: Result) -> str:
             "machine",
             f"{os.cpu_count()} cores, {memory:.0f} GB, {platform.system()}, Python {platform.python_version()}",
         ),
-        ("broker", f"Apache Kafka {kafka}, one node"),
+        ("broker", f"Apache Kafka {version()}, one node"),
         ("seed", result.seed),
         ("elapsed", f"{result.seconds / 60:.1f} min"),
         ("rounds, each compared in full", f"{result.rounds} on {result.logs} logs and stores"),

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Self
 from urllib.request import urlopen
 
-from kafka_broker import KafkaBroker
+from kafka_broker import CACHE
 from service import wait_for
+
+from ops.kafka import fetch_jars
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 40.0  # seconds
@@ -74,7 +76,7 @@ class Shell:
         script.parent.mkdir(parents=True)
         script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m ops "$@"\n')
         script.chmod(0o755)
-        java = f"java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp '{KafkaBroker.fetch_jars()}/*'"
+        java = f"java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp '{fetch_jars(CACHE)}/*'"
         for name, entry in KAFKA_SCRIPTS.items():
             (script.parent / name).write_text(f'#!/bin/sh\nexec {java} {entry} "$@"\n')
             (script.parent / name).chmod(0o755)

@@ -1,67 +1,43 @@
-"""A real Apache Kafka for the tests: one KRaft node in a JVM of its own, from the jars of `kafka/pom.xml`.
+"""A real Apache Kafka for the tests: that of `ops/kafka.py`, with what tests ask of it.
 
 Needs Java 17 on PATH, and Maven the first time. What is missing is an error, never a skipped test.
 """
 
-import base64
-import fcntl
 import random
-import shutil
 import socket
-import struct
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from os import getpid
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple, Self, cast
-from xml.etree import ElementTree
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Delivery
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-POM = Path(__file__).resolve().parent / "kafka" / "pom.xml"
+from ops import kafka
+from ops.kafka import BrokerError as BrokerError
+from ops.kafka import answers, fetch_jars, format_command, prepare, start_command
+
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
-FETCH_SECONDS, START_SECONDS, STOP_SECONDS, CLIENT_SECONDS = 600, 90, 30, 30
+START_SECONDS, STOP_SECONDS, CLIENT_SECONDS = 90, 30, 30
 
 # topic, partition (None: the key's), key, value (None: a tombstone), milliseconds since 1970 (None: now, -1: none)
 Message = tuple[str, int | None, bytes | None, bytes | None, int | None]
 
-# A start after SIGKILL waits for the old session to time out (default 9 s), and forgets producers whose records'
-# timestamps are past the expiration (default 1 day, at most this): their retries would be written twice.
-SETTINGS = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
-controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={data}
-auto.create.topics.enable=false
-offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
-transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
+# It forgets producers whose records' timestamps are past the expiration (default 1 day, at most this): their retries
+# would be written twice. The rest has it look at its logs twice a second.
+SETTINGS = f"""{kafka.SETTINGS}\
 producer.id.expiration.ms=2147483647
-group.initial.rebalance.delay.ms=0
 log.initial.task.delay.ms=500
 log.retention.check.interval.ms=500
 log.segment.delete.delay.ms=500
-log.cleaner.dedupe.buffer.size=4194304
 """
-JVM_OPTIONS = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-JVM_OPTIONS += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
 
 # Runs between fork and java: the kernel shall kill the JVM when the thread that forked it ends (1: PR_SET_PDEATHSIG).
 # So one thread forks them all; it lives as long as this process and ends with it, however that ends.
@@ -74,10 +50,6 @@ if sys.platform == "linux":
 os.execv(sys.argv[2], sys.argv[2:])
 """
 FORKER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-forker")
-
-
-class BrokerError(RuntimeError):
-    """The broker, or a program it needs, failed: what, where, and the last lines it wrote."""
 
 
 class Record(NamedTuple):
@@ -97,11 +69,11 @@ class KafkaBroker:
     Methods that talk to it raise KafkaException for what it refuses, and where it does not answer.
     """
 
-    def __init__(self, folder: Path, settings: str = "") -> None:
-        """`settings` are lines of server.properties that go over these, with {port} and {controller_port} filled in."""
+    def __init__(self, folder: Path, settings: str = "", alone: bool = False) -> None:
+        """`settings` are more lines of server.properties, or with `alone` all, with {port} and the like filled in."""
         self.folder = folder.resolve()
-        self._settings = SETTINGS + settings
-        self._port = _free_port_pair()
+        self._settings = settings if alone else SETTINGS + settings
+        self._port = free_port_pair()
         self._process: subprocess.Popen[bytes] | None = None
         self._producer: Producer | None = None
 
@@ -117,52 +89,23 @@ class KafkaBroker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    @staticmethod
-    def fetch_jars(cache: Path = CACHE) -> Path:
-        """The folder of Kafka's jars under `cache`, fetched by Maven unless there; runs wait for one another.
-
-        Raises BrokerError when mvn or java is missing or mvn fails or takes over FETCH_SECONDS.
-        """
-        jars = cache / f"kafka-{ElementTree.parse(POM).findtext('{*}dependencies/{*}dependency/{*}version')}"
-        if jars.is_dir():
-            return jars
-        mvn, _ = _program("mvn"), _program("java")
-        cache.mkdir(parents=True, exist_ok=True)
-        with open(f"{jars}.lock", "w") as lock, TemporaryDirectory(dir=cache) as unfinished:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not jars.is_dir():
-                command = [mvn, "-B", "-q", "-f", str(POM), "dependency:copy-dependencies"]
-                command.append(f"-DoutputDirectory={unfinished}/jars")
-                try:
-                    subprocess.run(
-                        command, check=True, timeout=FETCH_SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-                    )
-                except subprocess.SubprocessError as error:
-                    said = (getattr(error, "output", None) or b"").decode(errors="replace")[-3000:]
-                    raise BrokerError(f"mvn could not fetch Kafka's jars: {error}\n{said}") from error
-                Path(unfinished, "jars").rename(jars)
-        return jars
-
     def start(self) -> None:
         """Formats the data on first use, starts, and returns when requests are answered.
 
         Raises BrokerError with the log's tail when it ends early or is not ready within START_SECONDS.
         """
-        if self._answers():
+        if answers(self._port):
             raise BrokerError(f"{self.bootstrap} answers already: stop what runs there, or use another KafkaBroker")
         self.kill()  # reaps one that ended by itself
-        data, settings = self.folder / "data", self.folder / "server.properties"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        settings.write_text(self._settings.format(port=self._port, controller_port=self._port + 1, data=data))
-        if not (data / "meta.properties").exists():
-            # An id is 16 bytes in base64; the first is 0 lest it begin with a dash, like an option.
-            cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-            self._launch("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings))
+        prepare(self.folder, self._port, self._settings)
+        jars = fetch_jars(CACHE)
+        if (format_data := format_command(self.folder, jars)) is not None:
+            self._launch(format_data)
             if self._exit_code(START_SECONDS) != 0:
                 self._fail("could not format its data")
-        self._launch("kafka.Kafka", str(settings))
+        self._launch(start_command(self.folder, jars))
         deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
+        while not answers(self._port):
             if self._exit_code(0.05) is not None or time.monotonic() > deadline:
                 self._fail(f"ended before it was ready, or was not ready within {START_SECONDS} s")
 
@@ -297,8 +240,7 @@ class KafkaBroker:
                 raise BrokerError(f"{self.bootstrap}: {name} has {len(known)} partitions, not {partitions} and leaders")
             admin.poll(0.02)
 
-    def _launch(self, *main: str) -> None:
-        command = [_program("java"), *JVM_OPTIONS, "-cp", f"{self.fetch_jars()}/*", *main]
+    def _launch(self, command: list[str]) -> None:
         bound = [sys.executable, "-I", "-S", "-c", BIND_TO_PARENT, str(getpid()), *command]
         with (self.folder / "log").open("ab") as log:
             self._process = FORKER.submit(
@@ -320,28 +262,8 @@ class KafkaBroker:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
         raise BrokerError(f"Kafka on {self.bootstrap} {what}; {log} ends:\n{tail}")
 
-    def _answers(self) -> bool:
-        """Whether an ApiVersions request (v0) is answered: the port opens before the broker serves."""
-        try:
-            with socket.create_connection(("127.0.0.1", self._port), 1) as connection:
-                connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
-                with connection.makefile("rb") as reply:
-                    return reply.read(10)[4:] == struct.pack(">ih", 7, 0)
-        except OSError:
-            return False
 
-
-def _program(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        raise BrokerError(
-            f"{name} is not on PATH: the tests run a real Apache Kafka, which needs Java 17 and, to fetch it, Maven"
-            " (Debian: apt-get install maven openjdk-17-jre-headless)"
-        )
-    return path
-
-
-def _free_port_pair() -> int:
+def free_port_pair() -> int:
     """A free port whose successor is free too, below the kernel's ephemeral range.
 
     From within that range, a client that redials a dead broker can be given the port itself and connect to itself.

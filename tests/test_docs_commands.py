@@ -32,6 +32,21 @@ ELSEWHERE = {
     "kafka-topics.sh --bootstrap-server localhost:9092 --alter --topic cloudflare.logs.prod --partitions 8": (
         "tests/test_end_to_end_replay.py::test_what_changes_during_a_replay_is_in_the_new_generation"
     ),
+    "docker compose up -d --build --wait": (
+        "tests/test_deploy.py::test_the_services_of_compose_work_together_and_their_health_checks_tell_it"
+    ),
+    "docker compose run --rm worker freshet keys add NAME": (
+        "tests/test_wheel.py::test_an_installed_freshet_answers_with_all_that_belongs_to_it"
+    ),
+    "/opt/freshet/bin/pip install --require-hashes -r requirements/run.txt": (
+        "Dockerfile: install --no-cache-dir --require-hashes -r requirements/run.txt"
+    ),
+    "/opt/freshet/bin/pip install --no-deps --no-build-isolation .": (
+        "Dockerfile: install --no-cache-dir --no-deps --no-build-isolation ."
+    ),
+    "freshet up --broker kafka": (
+        "tests/test_ops_kafka.py::test_after_everything_was_killed_rows_and_messages_are_still_there"
+    ),
     "freshet accept-recreated cloudflare.logs.prod": (
         "tests/test_end_to_end_log.py::test_a_topic_created_anew_ends_the_worker_and_can_be_accepted"
     ),

@@ -11,7 +11,9 @@ import kafka_broker
 import pytest
 from confluent_kafka import KafkaException, Producer
 from conftest import Topics
-from kafka_broker import BrokerError, KafkaBroker, Message, Record
+from kafka_broker import CACHE, BrokerError, KafkaBroker, Message, Record
+
+from ops.kafka import fetch_jars
 
 MS = 1_700_000_000_000
 
@@ -132,7 +134,7 @@ def test_a_broker_that_cannot_start_raises_with_the_end_of_its_log(tmp_path: Pat
 
 
 def test_a_missing_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    KafkaBroker.fetch_jars()
+    fetch_jars(CACHE)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BrokerError, match=r"java is not on PATH.*Java 17"):
         KafkaBroker(tmp_path).start()
@@ -141,7 +143,7 @@ def test_a_missing_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_missing_maven_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BrokerError, match=r"mvn is not on PATH.*Maven"):
-        KafkaBroker.fetch_jars(tmp_path)
+        fetch_jars(tmp_path)
 
 
 def test_a_failing_maven_raises_with_its_output_and_leaves_no_jars(
@@ -149,19 +151,26 @@ def test_a_failing_maven_raises_with_its_output_and_leaves_no_jars(
 ) -> None:
     fake_maven(tmp_path, monkeypatch, "echo no network; exit 1")
     with pytest.raises(BrokerError, match=r"(?s)mvn could not fetch.*no network"):
-        KafkaBroker.fetch_jars(tmp_path / "cache")
+        fetch_jars(tmp_path / "cache")
     assert [entry.suffix for entry in (tmp_path / "cache").iterdir()] == [".lock"]
 
 
+def test_a_jar_that_was_tampered_with_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_maven(tmp_path, monkeypatch, f"{copying()}; echo >>$to/kafka_2.13-4.3.1.jar")
+    with pytest.raises(BrokerError, match=r"other jars than Kafka's: kafka_2\.13-4\.3\.1\.jar; none is used"):
+        fetch_jars(tmp_path / "cache")
+    assert not (tmp_path / "cache" / "kafka-4.3.1").exists()
+
+
 def test_two_runs_at_a_time_fetch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_maven(tmp_path, monkeypatch, f'echo ran >>{tmp_path}/runs; for a; do :; done; mkdir -p "${{a#*=}}"; sleep 0.3')
-    runs = [threading.Thread(target=KafkaBroker.fetch_jars, args=[tmp_path / "cache"]) for _ in range(2)]
+    fake_maven(tmp_path, monkeypatch, f"echo ran >>{tmp_path}/runs; sleep 0.3; {copying()}")
+    runs = [threading.Thread(target=fetch_jars, args=[tmp_path / "cache"]) for _ in range(2)]
     for run in runs:
         run.start()
     for run in runs:
         run.join()
     assert (tmp_path / "runs").read_text() == "ran\n"
-    assert KafkaBroker.fetch_jars(tmp_path / "cache").is_dir()
+    assert fetch_jars(tmp_path / "cache").is_dir()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has ended")
@@ -183,6 +192,11 @@ os.kill(os.getpid(), signal.SIGKILL)
     deadline = time.monotonic() + 10
     while serves(ended.stdout.strip()):
         assert time.monotonic() < deadline, "the JVM outlived the process that started it"
+
+
+def copying() -> str:
+    """What a Maven does that has the jars here already; its last argument is -DoutputDirectory=…"""
+    return f'for a; do :; done; to="${{a#*=}}"; mkdir -p "$to"; cp {fetch_jars(CACHE)}/* "$to"'
 
 
 def fake_maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError
@@ -20,19 +20,24 @@ from ops.demo import PROJECT
 from ops.progress import read_progress
 from schema.tables import migrate
 
+FRESHET = (sys.executable, "-m", "ops")
+CURL_LINES = r"^  curl -s .*api-counts"
 Totals = dict[str, int]
 
 
 class Up:
-    """`freshet up --demo` on a data folder. Killed with all its children when left."""
+    """`freshet up --demo`, or with other options, on a data folder. Killed with all its children when left."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, freshet: Sequence[str] = FRESHET, *options: str, wait: str = r"^  curl -s .*api-counts"
+    ) -> None:
+        self._wait = wait
         self.output = folder / "output"
         self.listen = f"127.0.0.1:{free_port()}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FRESHET_")}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ops", "up", "--demo"],
+                [*freshet, "up", *(options or ["--demo"])],
                 cwd=folder,
                 env=environment | {"FRESHET_DATA": str(folder / "data"), "FRESHET_LISTEN": self.listen},
                 stdout=output,
@@ -40,7 +45,7 @@ class Up:
             )
 
     def __enter__(self) -> Self:
-        wait_for("the welcome", lambda: len(self.curls) == 3 or self.process.poll() is not None)
+        wait_for("the welcome", lambda: re.search(self._wait, self.printed, re.M) or self.process.poll() is not None)
         assert self.process.poll() is None, self.printed
         return self
 
