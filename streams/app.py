@@ -21,7 +21,7 @@ EDGE = Topic(decode_edge, fold_edge)
 FUNCTIONS = Topic(decode_functions, fold_invocations)
 
 log = logging.getLogger("freshet.worker")
-BATCH_RECORDS = 3000  # of one fetch, all partitions together; with these sizes see docs/decisions/0013-memory.md
+BATCH_RECORDS = 4000  # of one fetch, all partitions together; with these sizes see docs/decisions/0013-memory.md
 BATCH_BYTES = 4 << 20  # of one partition in one fetch
 BUFFERED_BATCHES = 1  # beside the one being fetched and the one being applied
 PRUNE_EVERY = 1.0  # seconds

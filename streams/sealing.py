@@ -45,7 +45,7 @@ GRACE = 5 * MINUTE  # after an hour's end, for what comes a little late
 CLOSE_EVERY = 60.0  # seconds between two rounds that seal what came late to hours that are over
 STEP_SECONDS = 0.02
 _GROUPS_BETWEEN_URLS = 16  # of entries: each project's hour is one
-MOST_BYTES = 16 << 20  # of one merge, decompressed
+MOST_BYTES = 8 << 20  # of one merge, decompressed
 
 
 @dataclass(frozen=True, slots=True)

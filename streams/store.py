@@ -101,7 +101,7 @@ class Store:
         self.path = path
         self._clock = clock
         self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        for pragma in ("synchronous = normal", "cache_size = -16000", "journal_size_limit = 67108864"):
+        for pragma in ("synchronous = normal", "cache_size = -8000", "journal_size_limit = 67108864"):
             self._db.execute(f"PRAGMA {pragma}")
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from streams.watchdog import watch  # noqa: E402
 
 log = logging.getLogger("freshet.worker")
 _ARENAS, _MAPPED_FROM = -8, -3  # mallopt's M_ARENA_MAX and M_MMAP_THRESHOLD
-_LARGE = 256 << 10  # bytes
+_LARGE = 1 << 20  # bytes
 _SWITCH_SECONDS = 0.0005
 """Python's 5 ms keep the thread that writes waiting for its lock at each statement while another one folds."""
 
