@@ -30,7 +30,6 @@ EVENTS, SHORT_EVENTS = 400_000, 100_000
 ROUNDS, SHORT_ROUNDS = 3, 2
 _LONGEST, _SHORT_LONGEST = 15.0, 5.0  # seconds of a round
 _PATIENCE = 60.0
-_TRIES = 2  # of a peer: quixstreams once got no partition, and read nothing for four minutes
 _LOOK_EVERY = 0.02
 
 
@@ -117,7 +116,8 @@ def run(options: Options) -> Result:
         for number in range(rounds):
             for contender in contenders:
                 folder = Path(name) / f"{number}-{contenders.index(contender)}"
-                sample = _sample(contender, folder, kafka, events, longest)
+                folder.mkdir()
+                sample = _measured(contender, folder, kafka, events, longest)
                 samples[contender.name].append(sample)
                 print(f"{number + 1}. {contender.name}: {sample.rate:,.0f}/s, {sample.cpu:.1f} µs CPU", flush=True)
     return _result(samples, events, rounds)
@@ -155,19 +155,6 @@ def _result(samples: dict[str, list[Sample]], events: int, rounds: int) -> Resul
 def _times_as_fast(own: float, name: str, other: Sample) -> float | None:
     """How much faster one worker is; of Freshet's own other rows there is nothing to compare."""
     return None if name.startswith("Freshet") else own / other.rate
-
-
-def _sample(contender: Contender, folder: Path, kafka: KafkaBroker, events: int, longest: float) -> Sample:
-    """A round of a contender; a peer that comes to nothing may try again, Freshet may not."""
-    for number in range(_TRIES if contender.peer else 1):
-        own = folder.with_name(f"{folder.name}-{number}")
-        own.mkdir()
-        try:
-            return _measured(contender, own, kafka, events, longest)
-        except RuntimeError as error:
-            failure = error
-            print(f"{contender.name}: {error}", flush=True)
-    raise failure
 
 
 def _measured(contender: Contender, folder: Path, kafka: KafkaBroker, events: int, longest: float) -> Sample:

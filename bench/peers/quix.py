@@ -41,7 +41,7 @@ def main(bootstrap: str, topic: str, folder: Path) -> None:
     """Run the application until it is stopped."""
     app = Application(
         bootstrap,
-        consumer_group="bench-quix",
+        consumer_group=f"bench-quix-{folder.name}",
         auto_offset_reset="earliest",
         commit_every=_EVERY,
         commit_interval=_INTERVAL,
