@@ -25,7 +25,7 @@ _WITHIN = 0.5  # seconds
 def main(what: str, bootstrap: str, topic_name: str, folder: Path) -> None:
     """Run a Faust worker with one agent."""
     app = faust.App(
-        f"bench-faust-{what}",
+        f"bench-faust-{what}-{folder.name}",
         broker=f"kafka://{bootstrap}",
         datadir=str(folder / "faust"),
         consumer_auto_offset_reset="earliest",
