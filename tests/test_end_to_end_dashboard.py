@@ -330,6 +330,25 @@ def test_before_a_worker_has_run_and_when_the_api_is_away_the_page_says_so(shown
             expect(opened.locator("#panels")).to_be_visible()
 
 
+def test_without_a_worker_the_lag_is_unknown_and_the_answers_are_late(shown: Shown, tmp_path: Path) -> None:
+    kafka = shown.service.kafka
+    topics = Topics(f"edge-{tmp_path.name}", f"functions-{tmp_path.name}")
+    for name in topics:
+        kafka.create_topic(name, 1)
+    with Service(tmp_path, kafka, *topics) as service:
+        worker = service.start("worker")
+        wait_for("both partitions", lambda: len(service.applied()) == 2)
+        service.start_api()
+        with page(shown.browser, f"http://{service.settings.listen}/", service.key) as opened:
+            sign_in(opened, service.key, "p")
+            expect(opened.locator("#lag")).to_have_text("0 messages")
+            service.stop(worker)
+            service.set_clock(system_clock() + 100 * SECOND)
+            expect(opened.locator("#lag")).to_contain_text("unknownno worker for 1")
+            expect(opened.locator("#complete")).not_to_contain_text("nothing since")
+            expect(opened.locator("#gauge")).to_have_class(re.compile("late"))
+
+
 def test_a_key_that_is_revoked_while_it_is_used_ends_the_session(shown: Shown) -> None:
     key = add_key(shown.service.settings.data, "short-lived")
     with page(shown.browser, shown.address, key, may_be_refused=True) as opened:
