@@ -12,16 +12,16 @@ from schema.errors import FreshetError
 from schema.settings import Settings, load_settings, parse_duration
 
 
-def _child(settings: Settings, with_parent: bool) -> Settings:
-    if with_parent:
+def _child(settings: Settings, with_parent: int | None) -> Settings:
+    if with_parent is not None:
         from ops.processes import die_with_parent
 
-        die_with_parent()
+        die_with_parent(with_parent)
     return settings
 
 
 _with_parent = click.option(
-    "--with-parent", is_flag=True, hidden=True, help="End when the process that started this one does."
+    "--with-parent", type=int, metavar="PID", hidden=True, help="End when the process that started this one does."
 )
 
 
@@ -51,7 +51,7 @@ def up(demo: bool, broker: str | None) -> None:
 @main.command()
 @_with_parent
 @_command
-def worker(with_parent: bool) -> None:
+def worker(with_parent: int | None) -> None:
     """Run a worker: from the topics into the tables."""
     from streams.worker import run_worker
 
@@ -61,7 +61,7 @@ def worker(with_parent: bool) -> None:
 @main.command()
 @_with_parent
 @_command
-def api(with_parent: bool) -> None:
+def api(with_parent: int | None) -> None:
     """Run the API: from the tables to answers over HTTP."""
     from api.app import create_app
     from api.endpoints import load_endpoints
@@ -75,7 +75,7 @@ def api(with_parent: bool) -> None:
 @main.command()
 @_with_parent
 @_command
-def demo(with_parent: bool) -> None:
+def demo(with_parent: int | None) -> None:
     """Produce made-up traffic to the broker: a day's history, then some 60 events a second."""
     from ops.demo import run_demo
 
@@ -85,7 +85,7 @@ def demo(with_parent: bool) -> None:
 @main.command(hidden=True)
 @_with_parent
 @_command
-def kafka(with_parent: bool) -> None:
+def kafka(with_parent: int | None) -> None:
     """Run the Apache Kafka of `freshet up --broker kafka`."""
     from ops.kafka import run_kafka
 

@@ -135,10 +135,12 @@ def _run(command: list[str], output: Path, waiting: Callable[[float], None]) -> 
 
 
 def prepare(folder: Path, port: int, settings: str) -> None:
-    """Write `folder`/server.properties: `settings` with its {port}, {controller_port} and {data} filled in."""
+    """Write `folder`/server.properties: `settings` with its {port}, {controller_port} and {data} filled in.
+
+    The commands below are run in the folder: its name may hold what neither these settings nor a class path can.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path, data = folder / "server.properties", folder.resolve() / "data"
-    path.write_text(settings.format(port=port, controller_port=port + 1, data=data))
+    (folder / "server.properties").write_text(settings.format(port=port, controller_port=port + 1, data="data"))
 
 
 def java(jars: Path, *main: str) -> list[str]:
@@ -152,24 +154,24 @@ def format_command(folder: Path, jars: Path) -> list[str] | None:
         return None
     # An id is 16 bytes in base64; the first is 0 lest it begin with a dash, like an option.
     cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-    settings = str(folder / "server.properties")
-    return java(jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings)
+    return java(jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties")
 
 
-def start_command(folder: Path, jars: Path) -> list[str]:
+def start_command(jars: Path) -> list[str]:
     """The command that is the broker."""
-    return java(jars, "kafka.Kafka", str(folder / "server.properties"))
+    return java(jars, "kafka.Kafka", "server.properties")
 
 
 def run_kafka(settings: Settings) -> NoReturn:
     """Become this machine's own Kafka, on jars that are there. Raises BrokerError where it can't."""
     folder = settings.data / "kafka"
     prepare(folder, own_port(settings), SETTINGS + _DURABLE)
-    jars = fetch_jars(folder)
+    jars = Path(fetch_jars(folder).name)
     format_data = format_command(folder, jars)
+    os.chdir(folder)
     if format_data and (code := subprocess.run(format_data, stdin=subprocess.DEVNULL).returncode):
         raise BrokerError(f"Kafka could not format {folder / 'data'} (code {code})")
-    command = start_command(folder, jars)
+    command = start_command(jars)
     os.execv(command[0], command)  # noqa: S606  # the same process, so that it ends with the one that started it
 
 

@@ -18,11 +18,14 @@ STOP_SECONDS = 20.0
 """How long a process may take to stop before it is killed."""
 
 
-def die_with_parent() -> None:
-    """Have this process told to stop when its parent ends, however that ends. Linux only; elsewhere it does nothing."""
+def die_with_parent(parent: int) -> None:
+    """Have this process told to stop when its parent ends, however that ends. Linux only; elsewhere it does nothing.
+
+    `parent` is the parent's id: 1 in a container that runs nothing else, so that none of them tells an orphan.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() == 1:
+        if os.getppid() != parent:  # it has ended already
             sys.exit(0)
 
 
@@ -51,7 +54,7 @@ class Process:
         """
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "ops", self.command, "--with-parent"],
+                [sys.executable, "-P", "-m", "ops", self.command, "--with-parent", str(os.getpid())],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

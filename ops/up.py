@@ -4,6 +4,7 @@ import http.client
 import shutil
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from dataclasses import replace
@@ -109,7 +110,10 @@ def _watch(settings: Settings, processes: list[Process], screen: Screen) -> None
         time.sleep(_LOOK_EVERY)
         for process in processes:
             process.keep_running()
-        now, now_at = read_progress(settings.data), time.monotonic()
+        try:
+            now, now_at = read_progress(settings.data), time.monotonic()
+        except sqlite3.OperationalError:  # a full disk, a replay's switch: the others go on, and so does this
+            continue
         screen.status(_status(names, before, now, now_at - before_at, processes))
         before, before_at = now, now_at
 

@@ -158,7 +158,10 @@ class Shell:
             assert process.poll() is None, f"{command}\nended: {log.read_text()}"
             if what == "worker":
                 return "reading on from" in log.read_text()
-            return answers(environment["FRESHET_LISTEN"]) and (what == "api" or "Freshet answers at" in log.read_text())
+            if what == "api":
+                return answers(environment["FRESHET_LISTEN"], "/health")
+            # where there was none a worker makes the topics, without which nothing can be sent
+            return "Freshet answers at" in log.read_text() and answers(environment["FRESHET_LISTEN"], "/ready")
 
         wait_for(f"{command} to be ready", ready, PATIENCE)
         return ""
@@ -190,10 +193,10 @@ class Shell:
         return text
 
 
-def answers(listen: str) -> bool:
-    """Whether an API answers there."""
+def answers(listen: str, path: str) -> bool:
+    """Whether an API there answers 200."""
     try:
-        with urlopen(f"http://{listen}/health", timeout=2) as answer:
+        with urlopen(f"http://{listen}{path}", timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

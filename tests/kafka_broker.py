@@ -103,7 +103,7 @@ class KafkaBroker:
             self._launch(format_data)
             if self._exit_code(START_SECONDS) != 0:
                 self._fail("could not format its data")
-        self._launch(start_command(self.folder, jars))
+        self._launch(start_command(jars))
         deadline = time.monotonic() + START_SECONDS
         while not answers(self._port):
             if self._exit_code(0.05) is not None or time.monotonic() > deadline:
@@ -245,7 +245,12 @@ class KafkaBroker:
         with (self.folder / "log").open("ab") as log:
             self._process = FORKER.submit(
                 lambda: subprocess.Popen(
-                    bound, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                    bound,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )
             ).result()
 

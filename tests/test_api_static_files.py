@@ -1,10 +1,6 @@
 """The dashboard's files: under which headers they are served, what is in them, and whose they are."""
 
-import os
 import re
-import subprocess
-import sys
-import zipfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -74,17 +70,3 @@ def test_what_is_ours_is_short_and_asks_nobody_else_and_makes_nothing_of_text(pa
 @pytest.mark.parametrize("path", sorted((FOLDER / "vendor").iterdir()), ids=lambda path: path.name)
 def test_what_is_not_ours_is_as_it_was_published(path: Path) -> None:
     assert f"`{path.name}` | `{sha256(path.read_bytes()).hexdigest()}`" in DEPENDENCIES
-
-
-def test_a_wheel_holds_all_of_it(tmp_path: Path) -> None:
-    tree, made = tmp_path / "tree", tmp_path / "made"
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, tracked.split("\0")):
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_bytes((ROOT / name).read_bytes())
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(made), str(tree)]
-    subprocess.run(pip, check=True, capture_output=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
-    (wheel,) = made.iterdir()
-    with zipfile.ZipFile(wheel) as packed:
-        names = {name.removeprefix("api/dashboard/") for name in packed.namelist() if name.startswith("api/dashboard/")}
-    assert names == {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()}

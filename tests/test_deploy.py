@@ -19,6 +19,8 @@ import pytest
 from kafka_broker import KafkaBroker
 from service import free_port, wait_for
 
+from ops.kafka import version
+
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(sys.executable).parent
 UNITS = sorted((ROOT / "docs" / "operations" / "systemd").iterdir())
@@ -42,14 +44,17 @@ def compose() -> dict[str, Any]:
 
 def test_every_service_starts_again_stops_in_time_and_tells_its_health(compose: dict[str, Any]) -> None:
     assert set(compose) == {"kafka", "worker", "api"}
+    assert compose["kafka"]["image"] == f"apache/kafka:{version()}", "the one that is tested"
     for service in compose.values():
         assert service["restart"] == "unless-stopped"
         assert service["stop_grace_period"] in ("30s", "1m0s")
         assert service["healthcheck"]["test"]
         assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
         assert all(port["host_ip"] == "127.0.0.1" for port in service.get("ports", []))
     for name in ("worker", "api"):
         assert compose[name]["read_only"]
+        assert compose[name]["tmpfs"] == ["/tmp"]  # noqa: S108  # in the container
         assert [(volume["source"], volume["target"]) for volume in compose[name]["volumes"]] == [("data", "/data")]
 
 
@@ -57,7 +62,9 @@ def test_nothing_is_wrong_with_the_dockerfile() -> None:
     done = run(PROGRAMS / "hadolint", ROOT / "Dockerfile")
     assert (done.returncode, done.stdout) == (0, "")
     final = (ROOT / "Dockerfile").read_text().rpartition("FROM ")[2]
-    assert "\nUSER 10001:10001\n" in final
+    for line in ("COPY --from=build /freshet /freshet", "USER 10001:10001", "VOLUME /data"):
+        assert f"\n{line}\n" in final
+    assert "\nENV PATH=/freshet/bin:$PATH " in final
 
 
 class Container:

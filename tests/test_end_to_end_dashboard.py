@@ -42,6 +42,7 @@ HOSTILE = {  # message: what is to be read of it
     ),
     LONG: LONG[:600] + "… 29,405 more characters",
 }
+FUNCTION = "<img src=x onerror='window.pwned = 6'>\u202e"
 METADATA = {"<b>": "</pre><script>window.pwned=5</script>", "big": 9_007_199_254_740_993, "rtl": "\u202eabc\0"}
 
 
@@ -107,6 +108,9 @@ def traffic(topics: Topics) -> Iterator[tuple[str, None, None, bytes, int]]:
         event = {"id": f"<i>{number}", "timestamp": int(now * SECOND) - number * SECOND, "project": HOSTILE_PROJECT}
         event |= {"event_message": message, "metadata": METADATA}
         yield topics.edge, None, None, json.dumps(event).encode(), int(now * 1000)
+    metadata = {"project_ref": HOSTILE_PROJECT, "function_id": FUNCTION, "response": {"status_code": 200}}
+    run = {"timestamp": int(now * SECOND), "metadata": metadata}
+    yield topics.functions, None, None, json.dumps(run).encode(), int(now * 1000)
     for bad in (*[b"no json"] * 7, *[b'{"timestamp":"yesterday","project":"p"}'] * 3, b"\xff\xfe"):
         yield topics.edge, None, None, bad, int(now * 1000)
     yield topics.functions, None, None, b'{"timestamp":"2026-01-01T00:00:00Z","metadata":{}}', int(now * 1000)
@@ -185,8 +189,10 @@ def test_hostile_lines_are_text_and_nothing_else(shown: Shown) -> None:
             assert "U+202Eabc\\u0000" in shown_json
             assert (whole.locator(".text").text_content() or "").startswith(read[:500])
         page.screenshot(path=screen("hostile"))
-        names = page.evaluate("[...new Set([...document.querySelectorAll('#entries *')].map((one) => one.localName))]")
-        assert set(names) <= {"li", "details", "summary", "time", "span", "div", "p", "pre"}
+        expect(page.locator("#functions-rows th .name")).to_have_text(FUNCTION.replace("\u202e", "U+202E"))
+        made = "[...document.querySelectorAll('#entries *, #functions-rows *')].map((one) => one.localName)"
+        rows_of_both = {"li", "details", "summary", "time", "span", "div", "p", "pre", "tr", "th", "td"}
+        assert set(page.evaluate(made)) <= rows_of_both
 
 
 def test_entries_come_live_are_held_and_go_on_without_loss_when_the_api_starts_anew(shown: Shown) -> None:
@@ -328,6 +334,25 @@ def test_before_a_worker_has_run_and_when_the_api_is_away_the_page_says_so(shown
             expect(opened.locator("#refusal")).to_contain_text("See that “freshet api” runs")
             service.start_api()
             expect(opened.locator("#panels")).to_be_visible()
+
+
+def test_without_a_worker_the_lag_is_unknown_and_the_answers_are_late(shown: Shown, tmp_path: Path) -> None:
+    kafka = shown.service.kafka
+    topics = Topics(f"edge-{tmp_path.name}", f"functions-{tmp_path.name}")
+    for name in topics:
+        kafka.create_topic(name, 1)
+    with Service(tmp_path, kafka, *topics) as service:
+        worker = service.start("worker")
+        wait_for("both partitions", lambda: len(service.applied()) == 2)
+        service.start_api()
+        with page(shown.browser, f"http://{service.settings.listen}/", service.key) as opened:
+            sign_in(opened, service.key, "p")
+            expect(opened.locator("#lag")).to_have_text("0 messages")
+            service.stop(worker)
+            service.set_clock(system_clock() + 100 * SECOND)
+            expect(opened.locator("#lag")).to_contain_text("unknownno worker for 1")
+            expect(opened.locator("#complete")).not_to_contain_text("nothing since")
+            expect(opened.locator("#gauge")).to_have_class(re.compile("late"))
 
 
 def test_a_key_that_is_revoked_while_it_is_used_ends_the_session(shown: Shown) -> None:

@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from conftest import Topics
 from events import Traffic
 from kafka_broker import KafkaBroker
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from service import Service, wait_for
@@ -31,10 +32,13 @@ def service(kafka: KafkaBroker, topics: Topics, tmp_path: Path) -> Iterator[Serv
         yield service
 
 
-def scrape(service: Service) -> list[Sample]:
+def families(service: Service) -> list[Metric]:
     with urlopen(f"http://{service.settings.listen}/metrics", timeout=10) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        return [sample for family in families for sample in family.samples]
+        return list(text_string_to_metric_families(answer.read().decode()))
+
+
+def scrape(service: Service) -> list[Sample]:
+    return [sample for family in families(service) for sample in family.samples]
 
 
 def total(samples: list[Sample], name: str, **labels: str) -> float:
@@ -136,6 +140,8 @@ def test_every_metric_and_label_of_the_dashboard_and_the_alerts_is_exposed(servi
     service.start_api()
     service.get("/api/endpoints/logs.all", project="p")
     samples = scrape(service)
+    listed = re.findall(r"`(freshet_[a-z_]+)`", (OPERATIONS / "README.md").read_text())
+    assert {name.removesuffix("_total") for name in listed} == {family.name for family in families(service)}
     exposed: dict[str, set[str]] = {}
     for sample in samples:
         exposed.setdefault(sample.name, set()).update(sample.labels)

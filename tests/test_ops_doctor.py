@@ -117,6 +117,8 @@ def test_a_folder_that_takes_nothing(service: Service) -> None:
     assert not healthy
     assert found["folder"][0] == "bad"
     assert f"let user {os.geteuid()} write there" in found["folder"][2]
+    assert found["disk"][:2] == ("bad", "0.0 GiB are free")
+    assert "free some space" in found["disk"][2]
 
 
 def test_without_worker_key_or_api(service: Service) -> None:

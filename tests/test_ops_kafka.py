@@ -65,16 +65,18 @@ def applied(folder: Path) -> int:
 
 
 def test_after_everything_was_killed_rows_and_messages_are_still_there(tmp_path: Path) -> None:
-    port = free_port_pair()
-    with up_with_kafka(tmp_path, port) as up:
+    folder, port = tmp_path / "a, b: dät", free_port_pair()  # none of which Kafka can read in its settings
+    folder.mkdir()
+    with up_with_kafka(folder, port) as up:
         assert f"Apache Kafka 4.3.1 answers at kafka://127.0.0.1:{port}\n" in up.printed
         send(port, 500)
-        wait_for("the rows", lambda: applied(tmp_path) == 500)
+        wait_for("the rows", lambda: applied(folder) == 500)
         cluster = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30).cluster_id
         everything = descendants(up.process.pid)
         assert len(everything) >= 4
+    assert (folder / "data" / "kafka" / "data" / "meta.properties").exists()
     wait_for("the end of all", lambda: all(is_gone(pid) for pid in everything))  # Up has killed them
-    with up_with_kafka(tmp_path, port) as up:
+    with up_with_kafka(folder, port) as up:
         assert kept(port) == 500
         assert AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"}).list_topics(timeout=30).cluster_id == cluster
         broker = wait_for("the broker", lambda: up.child("kafka.Kafka"))
@@ -82,7 +84,7 @@ def test_after_everything_was_killed_rows_and_messages_are_still_there(tmp_path:
         wait_for("another broker", lambda: up.child("kafka.Kafka") not in (None, broker) and answers(port))
         assert "the kafka was killed by SIGKILL; starting it again in " in up.printed
         send(port, 500)
-        wait_for("all rows", lambda: applied(tmp_path) == 1000)
+        wait_for("all rows", lambda: applied(folder) == 1000)
         assert kept(port) == 1000
         up.process.send_signal(signal.SIGINT)
         assert up.process.wait(60) == 0

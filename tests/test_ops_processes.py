@@ -168,3 +168,11 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         parent.kill()
         wait_for("the end of both", lambda: all(is_gone(pid) for pid in (child, *grandchildren)))
     assert not answers(settings)
+
+
+def test_a_child_whose_parent_has_ended_before_it_could_ask_ends_itself(tmp_path: Path) -> None:
+    kept = Kept("api", tmp_path)
+    migrate(kept.settings.data)
+    command = [sys.executable, "-m", "ops", "api", "--with-parent", "1"]  # another's: this process is its parent
+    done = subprocess.run(command, env={**os.environ, **to_environment(kept.settings)}, timeout=30, check=False)
+    assert done.returncode == 0

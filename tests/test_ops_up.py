@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +15,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from conftest import Topics
+from kafka_broker import KafkaBroker
 from service import free_port, wait_for
 from test_ops_processes import is_gone
 
@@ -157,6 +161,21 @@ def test_a_killed_worker_is_replaced_and_the_rows_go_on_growing(up: Up) -> None:
     assert wait_for("another worker", lambda: up.child("worker")) != first
     wait_for("more rows", lambda: up.grown(before))
     assert "the worker was killed by SIGKILL; starting it again in " in up.printed
+
+
+def test_a_store_that_it_can_not_look_at_for_a_while_ends_nothing(
+    kafka: KafkaBroker, topics: Topics, tmp_path: Path
+) -> None:
+    names = f'topic_edge = "{topics.edge}"\ntopic_functions = "{topics.functions}"\ngroup = "{topics.edge}"\n'
+    (tmp_path / "freshet.toml").write_text(f'broker = "kafka://{kafka.bootstrap}"\n{names}')
+    with Up(tmp_path) as up:
+        before = wait_for("rows", lambda: up.grown({"requests": 0, "invocations": 0}))
+        limits = resource.prlimit(up.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(up.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))  # it can open no file
+        time.sleep(2)  # some looks
+        assert up.process.poll() is None, up.printed
+        resource.prlimit(up.process.pid, resource.RLIMIT_NOFILE, limits)
+        wait_for("more rows", lambda: up.grown(before))
 
 
 def test_ctrl_c_stops_everything_and_the_next_start_has_the_rows_from_before(tmp_path: Path) -> None:

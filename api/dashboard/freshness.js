@@ -54,11 +54,11 @@ export async function showMetrics(signal, seesRejects) {
   const values = (name) => (found.get(name) ?? []).map(([, value]) => value);
   const sum = (name) => values(name).reduce((total, value) => total + value, 0);
   const lag = sum("freshet_lag_messages");
-  waiting = lag;
   const seconds = Math.max(0, ...values("freshet_lag_seconds"));
+  waiting = lag || seconds; // seconds without messages: no worker looks whether there are any
   $("lag").replaceChildren(
-    `${count(lag)} ${lag === 1 ? "message" : "messages"}`,
-    ...(lag ? [make("small", {}, duration(seconds))] : []),
+    waiting && !lag ? "unknown" : `${count(lag)} ${lag === 1 ? "message" : "messages"}`,
+    ...(waiting ? [make("small", {}, `${lag ? "" : "no worker for "}${duration(seconds)}`)] : []),
   );
   const events = sum("freshet_events_total");
   $("events").replaceChildren(compact(events), make("small", {}, `${count(sum("freshet_messages_total"))} messages`));
