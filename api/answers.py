@@ -1,8 +1,7 @@
-"""Answers computed from the tables: quick ones at once, the others in threads of their own (docs/decisions/0005)."""
+"""Answers computed from the tables, in threads of their own."""
 
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -17,14 +16,8 @@ from api.questions import Kept, Question
 from api.reader import Reader, Searches
 from api.redaction import HEADER as REDACTION_HEADER
 from schema.clock import Clock
-from schema.errors import QueryTimeout
 
 _THREADS = 2  # with a connection each; docs/decisions/0005-readers.md
-_QUICK_SECONDS = 0.002
-"""Of CPU: what took less the last time is computed in the event loop. SQLite lets go of Python's lock at each row; a
-thread that has to get it back from a busy loop made 850 µs of CPU out of a query's 70."""
-_PATIENT_SECONDS = 0.02  # what took longer in the loop after all is given up there, and goes to a thread
-_MOST_QUICK = 4096  # questions known as such
 _HEADERS = {
     "content-type": falcon.MEDIA_JSON,
     "cache-control": "private, max-age=0, must-revalidate",
@@ -48,18 +41,13 @@ class Answers:
         self._local = threading.local()
         self._readers: list[Reader] = []
         self._searches = Searches()
-        self._quick: set[Question] = set()
         self.computed = 0
         """How often the database was asked."""
 
     async def answer(self, question: Question) -> Kept:
         """The answer as of now. Raises what `Reader.run` and `Pool.run` raise."""
         self.computed += 1
-        if question in self._quick:
-            self._quick.discard(question)
-            with suppress(QueryTimeout):
-                return self._answer(question, _PATIENT_SECONDS)
-        return await self._pool.run(partial(self._answer, question, self._seconds))
+        return await self._pool.run(partial(self._answer, question))
 
     def background_searches(self) -> int:
         """How many searches go on, or wait, past their time limit."""
@@ -72,22 +60,18 @@ class Answers:
         for reader in self._readers:
             reader.close()
 
-    def _answer(self, question: Question, seconds: float) -> Kept:
+    def _answer(self, question: Question) -> Kept:
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data, self._searches)
             self._readers.append(reader)
         now = self._clock()
-        began, used = time.perf_counter(), time.thread_time()
+        began = time.perf_counter()
         try:
-            answer = reader.run(question.query, question.parameters, question.projects, now, seconds)
+            answer = reader.run(question.query, question.parameters, question.projects, now, self._seconds)
             content = body(question.query, answer, self._shape, question.redact)
         finally:
             QUERY_SECONDS.observe(time.perf_counter() - began, question.query.name)
-        if time.thread_time() - used < _QUICK_SECONDS:
-            if len(self._quick) >= _MOST_QUICK:
-                self._quick.clear()
-            self._quick.add(question)
         tag = f'"{sha256(content).hexdigest()[:24]}"'
         headers = {**_HEADERS, "etag": tag}
         complete = complete_until(answer.positions)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from api.bodies import body
 from api.cache import Cache
 from api.questions import Kept, Question, question
 from api.reader import Answer, Reader
-from schema.errors import Overloaded, QueryTimeout, StoreMissing
+from schema.errors import QueryTimeout, StoreMissing
 from schema.saved_queries import SavedQuery, load_saved_queries
 from schema.timestamps import SECOND
 
@@ -170,51 +169,3 @@ def test_statistics_are_integers_where_whole_and_null_without_times(tmp_path: Pa
         b'execution_time":0,"max_execution_time":7,"avg_execution_time":3.5,"p95_execution_time":7,'
         b'"p99_execution_time":7,"count":2,"error_count":0}]}'
     )
-
-
-def test_a_quick_question_is_answered_while_all_threads_are_busy_once_it_is_known_as_such(tmp_path: Path) -> None:
-    fill(tmp_path, [])
-    answers = Answers(tmp_path, lambda: NOW, 30, waiting=0)
-    slow = query_of(
-        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT max(i) AS i, @own FROM n"
-    )
-
-    async def act() -> None:
-        known = [await answers.answer(plain(PLAIN)) for _ in range(5)][-1]  # the first opens the database
-        running = [asyncio.create_task(answers.answer(plain(slow, own=number))) for number in range(2)]
-        await asyncio.sleep(0)  # both have a thread
-        with pytest.raises(Overloaded):
-            await answers.answer(plain(PLAIN, another=1))
-        assert (await answers.answer(plain(PLAIN))).body == known.body
-        assert not any(task.done() for task in running)
-        for number in range(2):
-            await running[number]
-            running[number] = asyncio.create_task(answers.answer(plain(slow, own=number)))
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded):  # slow ones have gone to the threads again
-            await answers.answer(plain(PLAIN, another=1))
-        await asyncio.gather(*running)
-
-    asyncio.run(act())
-    answers.close()
-
-
-def test_what_was_quick_and_is_so_no_more_is_computed_in_a_thread(tmp_path: Path) -> None:
-    fill(tmp_path, [])
-    answers = Answers(tmp_path, lambda: NOW, 30)
-    count = query_of("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT @many) SELECT max(i) AS i FROM n")
-    asked = plain(count, many=2)
-    grown = Question(asked.key, count, {"many": 3_000_000}, None, False)  # the same to ask, and much to do by now
-
-    async def act() -> None:
-        for _ in range(5):
-            await answers.answer(asked)
-        began = perf_counter()
-        computing = asyncio.create_task(answers.answer(grown))
-        await asyncio.sleep(0)  # the loop has tried, and is free again
-        assert not computing.done()
-        assert perf_counter() - began < 0.2
-        assert json.loads((await computing).body) == {"result": [{"i": 3_000_000}]}
-
-    asyncio.run(act())
-    answers.close()
