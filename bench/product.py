@@ -11,12 +11,12 @@ from pathlib import Path
 from schema.settings import Settings, to_environment
 
 _PRODUCT = Path(__file__).resolve().parents[1] / ".venv" / "bin" / "python"
+PYTHON = str(_PRODUCT) if _PRODUCT.exists() else sys.executable
 
 
 def start(arguments: list[str], settings: Settings, log: Path) -> subprocess.Popen[bytes]:
     """Start Python with Freshet's settings; its output is added to a log."""
-    python = str(_PRODUCT) if _PRODUCT.exists() else sys.executable
     with log.open("ab") as output:
         return subprocess.Popen(
-            [python, *arguments], env={**os.environ, **to_environment(settings)}, stdout=output, stderr=output
+            [PYTHON, *arguments], env={**os.environ, **to_environment(settings)}, stdout=output, stderr=output
         )

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from kafka_broker import KafkaBroker
 from service import Service
 
+from bench import product
 from bench.figures import Options, Result, Table
 from bench.load import edge_events
 from schema.settings import to_environment
@@ -61,7 +61,7 @@ def freshet(service: Service, command: str) -> float:
     """Run a command to its end; returns the seconds it took."""
     began = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "ops", command], env={**os.environ, **to_environment(service.settings)}, check=True
+        [product.PYTHON, "-m", "ops", command], env={**os.environ, **to_environment(service.settings)}, check=True
     )
     return time.perf_counter() - began
 
@@ -78,7 +78,7 @@ def run(options: Options) -> Result:
         project, value = next(events)
         kafka.produce([("edge", None, project, value, None)])
         kafka.produce(("edge", None, key, value, None) for key, value in events)
-        with Service(Path(name), kafka, "edge", "functions") as service:
+        with Service(Path(name), kafka, "edge", "functions", python=product.PYTHON) as service:
             service.start("worker")
             service.start_api()
             service.wait_until_applied(PATIENCE)

@@ -59,6 +59,7 @@ class Service:
     functions: str
     settings: Settings = field(init=False)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    python: str = sys.executable
 
     def __post_init__(self) -> None:
         keep_all: dict[str, Any] = {
@@ -95,7 +96,7 @@ class Service:
         """Start a `worker` or an `api`, by clocked.py or the like, with settings of its own; `log` reads its output."""
         with self._log_file(len(self.processes)).open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name(script)), command, str(self.folder / "clock")],
+                [self.python, str(Path(__file__).with_name(script)), command, str(self.folder / "clock")],
                 env={**os.environ, **to_environment(replace(self.settings, **settings))},
                 stdout=output,
                 stderr=output,
