@@ -59,12 +59,12 @@ go_build = command -v go >/dev/null || { echo "$(@F) needs Go 1.21 or newer"; ex
 	echo "Building $(@F) (once, a minute or two)"; \
 	mkdir -p .cache; cd $(<D) && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ../../$@
 
-.cache/otel-collector: tests/otel_collector/main.go tests/otel_collector/go.mod tests/otel_collector/go.sum
+.cache/otel-collector: tests/otel_collector/main.go tests/otel_collector/go.mod tests/otel_collector/go.sum Makefile
 	@$(go_build) .
 
 telegraf_parts = inputs.http_listener_v2,inputs.tail,outputs.http,outputs.kafka,parsers.json_v2,parsers.value,processors.starlark,serializers.json
 
-.cache/telegraf: tests/telegraf/go.mod tests/telegraf/go.sum
+.cache/telegraf: tests/telegraf/go.mod tests/telegraf/go.sum Makefile
 	@$(go_build) -tags custom,$(telegraf_parts) github.com/influxdata/telegraf/cmd/telegraf
 
 .cache/log4j: tests/log4j/pom.xml

@@ -17,7 +17,7 @@ Row = tuple[Any, ...]
 
 @dataclass(slots=True)
 class Rows:
-    """The rows that one batch adds, by table, their columns in the order of the statements in `streams.store`."""
+    """The rows that one batch adds, by table, their columns in the order of the statements in `streams.adding`."""
 
     invocations: list[Row] = field(default_factory=list)
     origin_hits: list[Row] = field(default_factory=list)
