@@ -27,6 +27,8 @@ STALL_SECONDS, STALL_BYTES = 10.0, 256 << 10
 _SEND_BUFFER = 256 << 10  # of the system: it takes from an answer in lumps of a third, which have to show in that time
 IDLE_SECONDS = 1.0
 """A connection that has asked nothing for so long is closed when the worker stops."""
+ENDING_SECONDS = 0.1
+"""How long answers say that their connection closes before any is closed that said nothing: time to send an answer."""
 _REFUSALS = {
     400: "malformed request",
     408: "the request did not come to its end in time",
@@ -129,6 +131,9 @@ class Protocol(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no types
         elif waiting:
             self._stall_timer = self.worker.loop.call_later(STALL_SECONDS, self._watch_reading, waiting)
 
+    def _will_close(self, request: object, response_requires_close: bool) -> bool:
+        return self.worker.ending or bool(super()._will_close(request, response_requires_close))
+
     def _send_error_response(self, status: int, message: str, extra_headers: Iterable[tuple[str, str]] = ()) -> None:
         phrase = HTTPStatus(status).phrase
         body = error_body(status, _REFUSALS.get(status, phrase))  # gunicorn's own message may quote a key
@@ -159,11 +164,21 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.open: set[Protocol] = set()
         self.stopping = asyncio.Event()
+        self.ending = False
 
     def init_process(self) -> None:
         """Called by gunicorn in the new process. The stock worker can only be told its protocol by its module."""
         gasgi.ASGIProtocol = Protocol
         super().init_process()
+
+    def handle_exit_signal(self) -> None:
+        """Called by the event loop on SIGTERM.
+
+        The stock worker closes a connection whose answer has just gone out as one that is kept: what its client sends
+        next is lost.
+        """
+        self.ending = True
+        self.loop.call_later(ENDING_SECONDS, super().handle_exit_signal)
 
     async def _shutdown(self) -> None:
         self.stopping.set()
