@@ -2,8 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from typing import Self
 
 log = logging.getLogger("freshet.api")
 _MOST = 16  # searches that wait; one more is left to the next call, which goes on where this one stopped
@@ -24,17 +24,18 @@ class Background:
         self._stopped = False
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def query(self) -> Iterator[None]:
+    def query(self) -> Self:
         """Around each query: searches in the background make way for it."""
+        return self
+
+    def __enter__(self) -> None:
         with self._changed:
             self._queries += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._queries -= 1
-                self._changed.notify_all()
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._queries -= 1
+            self._changed.notify_all()
 
     def go_on(self, name: Hashable, search: Callable[[], None]) -> None:
         """Run a search when its turn comes, unless one of that name is waiting or running."""

@@ -82,6 +82,10 @@ def _check_columns(query: SavedQuery, columns: tuple[str, ...]) -> None:
         if count > 1:
             _fail(query, f"the answer has {count} columns {name}")
     declared = [column.name for column in query.columns]
+    if query.as_array:
+        if len(columns) != 2:
+            _fail(query, "an array comes in two columns: all rows, and their number", query.sql.find("-- result:"))
+        return
     if query.next_column is not None:
         if query.next_column not in columns:
             _fail(query, f"the answer has no column {query.next_column}", query.sql.find("-- next:"), in_bytes=False)

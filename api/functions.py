@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import apsw
-import apsw.ext
 
 from schema import histogram
 from schema.intervals import USAGE_INTERVALS, invocation_interval, invocation_window_start, tier_retention
@@ -58,13 +57,6 @@ def register_functions(db: apsw.Connection) -> None:
     for name, function, arguments in SCALARS:
         db.create_scalar_function(name, function, arguments, deterministic=True)
     db.create_aggregate_function("merged_histogram", _merging, 1)
-
-
-def register_table(db: apsw.Connection, name: str, rows: Any, columns: tuple[str, ...]) -> None:
-    """Make a Python generator a table-valued function."""
-    rows.columns = columns
-    rows.column_access = apsw.ext.VTColumnAccess.By_Index
-    apsw.ext.make_virtual_module(db, name, rows, eponymous_only=True)
 
 
 def let_only_read(db: apsw.Connection, *table_functions: str) -> None:

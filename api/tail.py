@@ -12,6 +12,7 @@ A client that does not read is not sent more: what came is read from the store w
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -53,7 +54,8 @@ class TailResource:
     def __init__(
         self, data: Path, queries: Mapping[str, SavedQuery], control: ControlReader, clock: Clock, shape: MetadataShape
     ) -> None:
-        self._asks, self._shows = queries[_ASKS_LIKE], queries[_SHOWS_LIKE]
+        self._asks = queries[_ASKS_LIKE]
+        self._shows = replace(queries[_SHOWS_LIKE], as_array=False)  # rows come one by one here
         self._control, self._clock, self._shape = control, clock, shape
         self._pool = Pool(1, MOST_TAILS)
         self._follower = Follower(data)

@@ -10,6 +10,7 @@ same bytes.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import accumulate
 
 import msgspec
@@ -70,6 +71,7 @@ def combine(parts: Iterable[bytes]) -> bytes:
     return encode(counts)
 
 
+@lru_cache(maxsize=2048)
 def percentile(stored: bytes, percent: int, smallest: int, largest: int) -> int | None:
     """The percentile in whole milliseconds: of n sorted times the one at index max(0, ceil(percent·n/100) − 1).
 

@@ -42,7 +42,8 @@ class SavedQuery:
     """An endpoint: its resource fields, and its SQL with parameters as @name.
 
     `sql` is the whole text of the file `path`, so that a place in one is a place in the other. `next_column` names
-    the column whose value, in a last row of its own, says where the answer goes on.
+    the column whose value, in a last row of its own, says where the answer goes on. With `as_array` the SQL gives all
+    rows in one: a JSON array of them, as text or bytes, and their number. `shipped` ones come with Freshet.
     """
 
     path: Path
@@ -57,6 +58,8 @@ class SavedQuery:
     parameters: tuple[Parameter, ...]
     columns: tuple[Column, ...]
     next_column: str | None
+    as_array: bool
+    shipped: bool
     sql: str
 
     @property

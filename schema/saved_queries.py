@@ -14,6 +14,7 @@ Field lines have the form `-- name: value` and end at the first line that has no
                       TYPE is string, integer, timestamp, pattern, cursor or word
     column            NAME TYPE [or null] [-- ABOUT], one line each; TYPE is string, integer, number or json
     next              the column whose value, in a last row of its own, says where the answer goes on
+    result            rows, or array: the SQL gives one row, of the JSON array of all rows and of their number
 """
 
 import re
@@ -41,7 +42,10 @@ _COLUMN = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*) (?P<type>[a-z]+)(?P<null
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
 _WIDEST = 10**18
 _RESERVED = ("now", "api_key")
-_FIELDS = ("id", "name", "about", "language", "max_rows", "cache_seconds", "warming_seconds", "sandboxed", "next")
+_FIELDS = (
+    *("id", "name", "about", "language", "max_rows", "cache_seconds", "warming_seconds", "sandboxed", "next"),
+    "result",
+)
 
 
 def load_saved_queries(*folders: Path) -> dict[str, SavedQuery]:
@@ -113,10 +117,12 @@ class _Head:
         line, name = self._fields.get("name", (1, ""))
         if not _NAME.fullmatch(name):
             self._fail(line, "name is to be a dotted name in lower case")
-        for field, allowed in (("language", "sql"), ("sandboxed", "false")):
-            line, value = self._fields.get(field, (1, allowed))
-            if value != allowed:
-                self._fail(line, f"{field} can only be {allowed}")
+        for field, *allowed in (("language", "sql"), ("sandboxed", "false"), ("result", "rows", "array")):
+            line, value = self._fields.get(field, (1, allowed[0]))
+            if value not in allowed:
+                self._fail(line, f"{field} can only be {' or '.join(allowed)}")
+        if value == "array" and "next" in self._fields:
+            self._fail(line, "an array does not say where the answer goes on: next is for rows")
         line, given_id = self._fields.get("id", (1, str(uuid.uuid5(_NAMESPACE, name))))
         try:
             identifier = uuid.UUID(given_id)
@@ -135,6 +141,8 @@ class _Head:
             parameters=tuple(self._parameters.values()),
             columns=tuple(self._columns.values()),
             next_column=self._fields.get("next", (1, None))[1],
+            as_array=value == "array",
+            shipped=self._path.parent == ENDPOINTS,
             sql=sql,
         )
 

@@ -103,6 +103,7 @@ def floor_to(micros: int, size: int) -> int:
     return micros - micros % size
 
 
+@lru_cache(maxsize=4096)
 def datetime_text(micros: int) -> str:
     """A time as `YYYY-MM-DDTHH:MM:SS`, UTC, as usage.api-counts shows its buckets (contract section 2)."""
     return datetime.fromtimestamp(micros // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S")

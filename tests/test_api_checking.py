@@ -12,7 +12,7 @@ import pytest
 from test_api_reader import ask, query_of, reading
 
 from api import checking
-from api.bodies import body
+from api.bodies import MetadataShape, body, row_count
 from api.checking import check_saved_queries
 from api.functions import HARMLESS
 from api.reader import Reader
@@ -202,3 +202,53 @@ def test_a_query_is_bound_to_its_parameters_and_never_spliced(reader: Reader) ->
     query = query_of("SELECT @text AS text, typeof(@text) AS type")
     hostile = "'; DROP TABLE rejects; --"
     assert reader.run(query, {"text": hostile}, None, 1, 10).rows == [(hostile, "text")]
+
+
+ROWS = "SELECT 1 AS a, '[1.50, \"10.0.0.1\"]' AS b UNION ALL SELECT 2, '{}' UNION ALL SELECT NULL, 'null'"
+ARRAY = f"SELECT json_group_array(json_object('a', a, 'b', json(b))), count(*) FROM ({ROWS})"  # noqa: S608  # a query of our own
+
+
+@pytest.mark.parametrize("shape", ["as-sent", "arrays"])
+@pytest.mark.parametrize("redact", [False, True])
+def test_an_array_is_answered_as_its_rows_would_be(reader: Reader, redact: bool, shape: MetadataShape) -> None:
+    for most in (1, 2, 1000):
+        array = query_of(ARRAY, max_rows=most, result="array", column="a integer or null")
+        rows = query_of(ROWS, max_rows=most, column="b json")
+        answers = [reader.run(query, {}, None, 1, 10) for query in (array, rows)]
+        found, expected = (
+            json.loads(body(query, answer, shape, redact)) for query, answer in zip((array, rows), answers, strict=True)
+        )
+        assert found == expected
+        assert len(found["result"]) == min(most, 3)
+        assert row_count(array, answers[0]) == 3
+
+
+def test_metadata_in_an_array_is_nested_where_that_is_wanted(reader: Reader) -> None:
+    sql = 'SELECT json_array(json_object(\'metadata\', json(\'{"request": {"path": "/"}}\'))), 1'
+    query = query_of(sql, result="array", column="metadata json")
+    answer = reader.run(query, {}, None, 1, 10)
+    assert json.loads(body(query, answer))["result"] == [{"metadata": {"request": {"path": "/"}}}]
+    assert json.loads(body(query, answer, "arrays"))["result"] == [{"metadata": [{"request": [{"path": "/"}]}]}]
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT NULL, NULL", "SELECT '[]', 0 WHERE false", "SELECT '[]', 0", "SELECT x'5b5d', 0"]
+)
+def test_an_array_may_be_empty(reader: Reader, sql: str) -> None:
+    query = query_of(sql, result="array")
+    answer = reader.run(query, {}, None, 1, 10)
+    assert (body(query, answer), row_count(query, answer)) == (b'{"result":[]}', 0)
+
+
+@pytest.mark.parametrize("sql", ["SELECT '[1', 1", "SELECT '{}', 1", "SELECT '[1]', 1", "SELECT '', 0"])
+def test_what_is_no_array_of_rows_is_never_answered(reader: Reader, sql: str) -> None:
+    query = query_of(sql, result="array")
+    with pytest.raises(msgspec.DecodeError):
+        body(query, reader.run(query, {}, None, 1, 10))
+
+
+def test_an_array_comes_with_its_number_of_rows() -> None:
+    check("-- name: mine\n-- result: array\nSELECT '[]' AS x, 0 AS y")
+    assert "two columns" in told("-- name: mine\n-- result: array\nSELECT '[]' AS x")
+    assert "next is for rows" in told("-- name: mine\n-- result: array\n-- next: x\nSELECT '[]' AS x, 0 AS y")
+    assert "result can only be rows or array" in told("-- name: mine\n-- result: list\nSELECT 1 AS a")

@@ -19,11 +19,11 @@
 -- column: error_count integer -- Those whose status is 400 or more.
 
 -- Statistics of function invocations by time bucket (specification 2.2 and 4.1).
--- A bucket's row with function '' holds all functions of the project.
+-- A bucket's row with function '' holds all functions of the project. Whole milliseconds are integers.
 SELECT
     bucket AS timestamp,
-    milliseconds(min_time) AS min_execution_time,
-    milliseconds(max_time) AS max_execution_time,
+    iif(min_time % 1000 = 0, min_time / 1000, min_time / 1000.0) AS min_execution_time,
+    iif(max_time % 1000 = 0, max_time / 1000, max_time / 1000.0) AS max_execution_time,
     sum_time / (timed_count * 1000.0) AS avg_execution_time,
     percentile(histogram, 95, min_time, max_time) AS p95_execution_time,
     percentile(histogram, 99, min_time, max_time) AS p99_execution_time,

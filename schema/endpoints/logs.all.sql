@@ -6,6 +6,7 @@
 -- cache_seconds: none
 -- warming_seconds: none
 -- sandboxed: false
+-- result: array
 -- parameter: project string required -- The project's reference.
 -- parameter: project_tier string -- FREE, PRO, PAYG or ENTERPRISE: how far back; anything else is FREE.
 -- parameter: iso_timestamp_start timestamp -- Entries later than this.
@@ -17,11 +18,10 @@
 
 -- The newest edge request log entries of a project (specification 2.3 and 4.2): newer than both the start and the
 -- tier's retention, up to the end, at most 100. Ties are ordered by id, then by the record's bytes, both descending.
-SELECT id, timestamp, event_message, metadata
-FROM recent_entries(
+SELECT entries, count
+FROM recent_entries_array(
     @project,
     max(coalesce(@iso_timestamp_start, @now - tier_retention(@project_tier)), @now - tier_retention(@project_tier)),
     @iso_timestamp_end,
     100
 )
-ORDER BY place

@@ -6,6 +6,7 @@
 -- cache_seconds: 900
 -- warming_seconds: 300
 -- sandboxed: false
+-- result: array
 -- parameter: project pattern required -- An RE2 pattern that is searched in the request's URL.
 -- parameter: interval word required: minutely hourly daily 15min 30min 1hr 3hr 1day 3day 7day
 -- column: timestamp string -- The bucket's start, UTC.
@@ -15,13 +16,26 @@
 -- column: total_realtime_requests integer -- Requests whose path contains /realtime.
 
 -- API requests by time bucket and family (specification 2.4 and 4.3): those whose URL the pattern matches, from the
--- window's exact start on. A path with several of the texts counts in each; families is the set of texts as bits.
+-- window's exact start on. A path with several of the texts counts in each.
 SELECT
-    datetime_text(bucket) AS timestamp,
-    sum(hits * (families & 1 > 0)) AS total_rest_requests,
-    sum(hits * (families & 2 > 0)) AS total_storage_requests,
-    sum(hits * (families & 4 > 0)) AS total_auth_requests,
-    sum(hits * (families & 8 > 0)) AS total_realtime_requests
-FROM request_counts(@project, @now - usage_span(@interval), usage_grain(@interval))
-GROUP BY bucket
-ORDER BY bucket
+    json_group_array(
+        json_object(
+            'timestamp', datetime_text(bucket),
+            'total_rest_requests', rest,
+            'total_storage_requests', storage,
+            'total_auth_requests', auth,
+            'total_realtime_requests', realtime
+        )
+        ORDER BY bucket
+    ) AS counts,
+    count(*) AS count
+FROM (
+    SELECT
+        bucket,
+        sum(rest) AS rest,
+        sum(storage) AS storage,
+        sum(auth) AS auth,
+        sum(realtime) AS realtime
+    FROM request_counts(@project, @now - usage_span(@interval), usage_grain(@interval))
+    GROUP BY bucket
+)
