@@ -1,23 +1,37 @@
-"""Answers computed from the tables, in threads of their own."""
+"""Answers computed from the tables: in threads of their own, the quick ones in the event loop.
+
+SQLite gives Python's lock away at each row, and in a busy process a thread waits for it each time: 90 µs of a query
+become 800. So what was quick the last time is computed in the loop, where nobody takes the lock; it has so much time
+there, and takes a thread where that is not enough. docs/decisions/0005-readers.md has the figures.
+"""
 
 import threading
 import time
+from collections import OrderedDict
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
+import apsw
 import falcon
+from xxhash import xxh3_128_hexdigest
 
-from api.bodies import MetadataShape, body
-from api.freshness import complete_until, time_text
+from api.bodies import MetadataShape, body, row_count
+from api.freshness import COMPLETE_UNTIL, complete_until, time_text
 from api.meters import QUERY_SECONDS
 from api.pool import Pool
 from api.questions import Kept, Question
 from api.reader import Reader, Searches
 from api.redaction import HEADER as REDACTION_HEADER
+from api.turns import Turns
 from schema.clock import Clock
+from schema.errors import QueryTimeout
 
 _THREADS = 2  # with a connection each; docs/decisions/0005-readers.md
+_QUICK_SECONDS = 0.002
+"""Of CPU time: the longest that a query may take to be called quick."""
+_MOST_SECONDS = 0.05
+"""How long a query that was quick may hold up the event loop; one that takes longer begins anew in a thread."""
+_MOST_QUICK = 4096  # questions remembered
 _HEADERS = {
     "content-type": falcon.MEDIA_JSON,
     "cache-control": "private, max-age=0, must-revalidate",
@@ -35,19 +49,40 @@ class Answers:
         self._clock = clock
         self._seconds = query_seconds
         self._shape = shape
-        self._pool = Pool(_THREADS, waiting)
-        self.has_free_thread = self._pool.has_free_thread
-        self.queries_waiting = self._pool.queued
-        self._local = threading.local()
-        self._readers: list[Reader] = []
         self._searches = Searches()
+        self._pool = Pool(_THREADS, waiting)
+        self._turns = Turns(waiting)
+        self.has_free_thread = self._pool.has_free_thread
+        self._quick: OrderedDict[Question, None] = OrderedDict()
+        self._own = Reader(data, self._searches, hurried=True)
+        self._local = threading.local()
+        self._readers = [self._own]
         self.computed = 0
         """How often the database was asked."""
 
     async def answer(self, question: Question) -> Kept:
-        """The answer as of now. Raises what `Reader.run` and `Pool.run` raise."""
+        """The answer as of now. Raises what `Reader.run`, `Turns.mine` and `Pool.run` raise."""
+        if question in self._quick:
+            await self._turns.mine()
+            in_the_loop = self._in_the_loop(question)
+            if in_the_loop is not None:
+                return in_the_loop
         self.computed += 1
-        return await self._pool.run(partial(self._answer, question))
+        kept, cpu = await self._pool.run(partial(self._in_a_thread, question))
+        if cpu <= _QUICK_SECONDS:
+            self._was_quick(question)
+        return kept
+
+    def at_once(self, question: Question, generation: int) -> Kept | None:
+        """The answer of this generation as of now, computed before this returns; None where it has to be waited for.
+
+        Raises what `Reader.run` raises.
+        """
+        return self._in_the_loop(question, generation) if question in self._quick and self._turns.free() else None
+
+    def queries_waiting(self) -> int:
+        """How many queries wait for a thread or a turn in the loop."""
+        return self._pool.queued() + self._turns.queued()
 
     def background_searches(self) -> int:
         """How many searches go on, or wait, past their time limit."""
@@ -60,21 +95,44 @@ class Answers:
         for reader in self._readers:
             reader.close()
 
-    def _answer(self, question: Question) -> Kept:
+    def _in_the_loop(self, question: Question, generation: int | None = None) -> Kept | None:
+        self.computed += 1
+        try:
+            with self._turns.computing():
+                kept = self._answer(self._own, question, _MOST_SECONDS, generation)
+        except (QueryTimeout, apsw.BusyError):
+            self._quick.pop(question, None)
+            return None
+        self._was_quick(question)
+        return kept
+
+    def _was_quick(self, question: Question) -> None:
+        self._quick[question] = None
+        self._quick.move_to_end(question)
+        if len(self._quick) > _MOST_QUICK:
+            self._quick.popitem(last=False)
+
+    def _in_a_thread(self, question: Question) -> tuple[Kept, float]:
+        """The answer, and the seconds of CPU time that it took."""
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data, self._searches)
             self._readers.append(reader)
+        began = time.thread_time()
+        kept = self._answer(reader, question, self._seconds)
+        return kept, time.thread_time() - began
+
+    def _answer(self, reader: Reader, question: Question, seconds: float, generation: int | None = None) -> Kept:
         now = self._clock()
         began = time.perf_counter()
         try:
-            answer = reader.run(question.query, question.parameters, question.projects, now, self._seconds)
+            answer = reader.run(question.query, question.parameters, question.projects, now, seconds, generation)
             content = body(question.query, answer, self._shape, question.redact)
         finally:
             QUERY_SECONDS.observe(time.perf_counter() - began, question.query.name)
-        tag = f'"{sha256(content).hexdigest()[:24]}"'
+        tag = f'"{xxh3_128_hexdigest(content)[:24]}"'
         headers = {**_HEADERS, "etag": tag}
         complete = complete_until(answer.positions)
         if complete is not None:
-            headers["freshet-complete-until"] = time_text(complete)
-        return Kept(content, tag, now, headers, len(answer.rows))
+            headers[COMPLETE_UNTIL] = time_text(complete)
+        return Kept(content, tag, now, headers, row_count(question.query, answer))

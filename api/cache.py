@@ -3,7 +3,8 @@
 One caller computes an answer, the others wait for it. An answer is given as long as it is younger than its endpoint's
 `cache_seconds`, by the injected clock. A computation that fails is told to all who wait and leaves what is there.
 
-Everything here runs in the event loop's thread; only `compute` leaves it.
+Everything here runs in the event loop's thread; only `compute` leaves it. What `at_once` answers is computed before
+anybody else is heard, so there is nobody to share it with.
 """
 
 import asyncio
@@ -22,18 +23,33 @@ _ENTRY_BYTES = 3000  # what an entry takes beside its body: tests/test_api_cache
 
 @dataclass(slots=True)
 class Entry:
-    """A kept answer, and when somebody last asked for it (µs)."""
+    """A kept answer, when somebody last asked for it (µs), its bytes of memory, and those of all but its body."""
 
     answer: Kept
     used_at: int
     size: int
+    beside: int
+
+
+def _never(_: Question, __: int) -> None:
+    return None
 
 
 class Cache:
-    """Keeps answers within so many bytes, those used last; `compute` gives a new one."""
+    """Keeps answers within so many bytes, those used last.
 
-    def __init__(self, compute: Callable[[Question], Awaitable[Kept]], clock: Clock, max_bytes: int) -> None:
+    `compute` gives a new one; `at_once` too where that takes no waiting, else None.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Question], Awaitable[Kept]],
+        clock: Clock,
+        max_bytes: int,
+        at_once: Callable[[Question, int], Kept | None] = _never,
+    ) -> None:
         self._compute = compute
+        self._at_once = at_once
         self._clock = clock
         self._max_bytes = max_bytes
         self._generation = 0
@@ -67,7 +83,7 @@ class Cache:
         query = question.query
         if query.cache_seconds is None:
             self.misses += 1
-            return await self._compute(question), BYPASS
+            return self._at_once(question, generation) or await self._compute(question), BYPASS
         now = self._clock()
         self.see_generation(generation)
         entry = self._entries.get(question)
@@ -80,6 +96,10 @@ class Cache:
         self.misses += 1
         running = self._running.get(question)
         if running is None:
+            answer = self._at_once(question, generation)
+            if answer is not None:
+                self._keep(question, answer)
+                return answer, FRESH if fresh else MISS
             task, origin = self._begin(question), FRESH if fresh else MISS
         elif not fresh:
             task, origin = running, SHARED
@@ -132,11 +152,14 @@ class Cache:
                     self._running[question] = self._next.pop(question)
 
     def _keep(self, question: Question, answer: Kept) -> None:
-        size = len(answer.body) + question.size + _ENTRY_BYTES
+        entry = self._entries.get(question)
+        beside = question.size + _ENTRY_BYTES if entry is None else entry.beside
+        size = len(answer.body) + beside
         if size > self._max_bytes:
             self._drop(question)
             return
-        entry = self._entries.setdefault(question, Entry(answer, answer.as_of, 0))  # a refresh is no use of it
+        if entry is None:
+            entry = self._entries[question] = Entry(answer, answer.as_of, 0, beside)  # a refresh is no use of it
         self.bytes += size - entry.size
         entry.answer, entry.size = answer, size
         if question.query.warming_seconds is not None:

@@ -1,17 +1,21 @@
-"""An answer's body, and the computing of answers in threads of their own."""
+"""An answer's body, and the computing of answers in the event loop and in threads of their own."""
 
 import asyncio
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from oracle import Record
-from test_api_reader import NOW, fill, query_of
+from test_api_reader import NOW, fill, in_another_process, query_of
 
 from api.answers import Answers
 from api.bodies import body
 from api.cache import Cache
+from api.freshness import COMPLETE_UNTIL
 from api.questions import Kept, Question, question
 from api.reader import Answer, Reader
 from schema.errors import QueryTimeout, StoreMissing
@@ -20,6 +24,14 @@ from schema.timestamps import SECOND
 
 PLAIN = query_of("SELECT 1")
 WITH_JSON = query_of("-- column: more json or null\nSELECT 1", column="metadata json or null")
+ADD = """
+import sys
+sys.path.insert(0, sys.argv[4])
+from pathlib import Path
+from oracle import Record
+from test_api_reader import NOW, fill
+fill(Path(sys.argv[1]), [[Record("functions", 0, int(sys.argv[2]), NOW // 1000, sys.argv[3].encode())]])
+"""
 
 
 def plain(query: SavedQuery, **parameters: str | int | None) -> Question:
@@ -142,8 +154,8 @@ def test_statistics_are_integers_where_whole_and_null_without_times(tmp_path: Pa
     times = {"whole": (3, 5.0), "half": (1.5,), "none": (None,), "text": ("7", "0.0009")}
     records: list[Record] = []
     for function, values in times.items():
-        for time in values:
-            metadata: dict[str, Any] = {"project_ref": "p", "function_id": function, "execution_time_ms": time}
+        for took in values:
+            metadata: dict[str, Any] = {"project_ref": "p", "function_id": function, "execution_time_ms": took}
             value = json.dumps({"timestamp": NOW, "metadata": {**metadata, "response": {}}}).encode()
             records.append(Record("functions", 0, len(records), 0, value))
     fill(tmp_path, [records])
@@ -169,3 +181,107 @@ def test_statistics_are_integers_where_whole_and_null_without_times(tmp_path: Pa
         b'execution_time":0,"max_execution_time":7,"avg_execution_time":3.5,"p95_execution_time":7,'
         b'"p99_execution_time":7,"count":2,"error_count":0}]}'
     )
+
+
+GROWING = """WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT @now) SELECT max(i) AS i FROM n"""
+
+
+def test_what_was_quick_is_computed_in_the_loop_and_what_no_longer_is_in_a_thread(tmp_path: Path) -> None:
+    fill(tmp_path, [])
+    limit = 10
+    threads: list[int] = []
+
+    def clock() -> int:
+        threads.append(threading.get_ident())
+        return limit
+
+    answers = Answers(tmp_path, clock, 30)
+    asked, loop = plain(query_of(GROWING)), threading.get_ident()
+
+    async def ask() -> tuple[int, float]:
+        """What is answered, and how long the loop heard nobody at most."""
+        longest, last, done = 0.0, time.perf_counter(), False
+
+        async def listen() -> None:
+            nonlocal longest, last
+            while not done:
+                await asyncio.sleep(0)
+                longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+
+        listening = asyncio.create_task(listen())
+        found = json.loads((await answers.answer(asked)).body)["result"][0]["i"]
+        done = True
+        await listening
+        return found, longest
+
+    async def act() -> None:
+        nonlocal limit
+        assert answers.at_once(asked, 1) is None, "nobody knows yet how long it takes"
+        assert (await ask())[0] == 10
+        assert threads.pop() != loop
+        for _ in range(4):  # the first of each thread opens the database
+            assert (await ask())[0] == 10
+        assert threads[-1] == loop
+        kept = answers.at_once(asked, 1)
+        assert kept is not None
+        assert json.loads(kept.body)["result"] == [{"i": 10}]
+        assert threads[-2:] == [loop, loop]
+        limit = 3_000_000
+        found, longest = await ask()
+        assert found == limit
+        assert threads[-2] == loop
+        assert threads[-1] != loop
+        assert longest < 0.5, "a second of computing held up all others"
+        assert answers.at_once(asked, 1) is None
+
+    asyncio.run(act())
+    answers.close()
+
+
+def test_a_failure_in_the_loop_is_raised_and_the_next_one_is_answered(tmp_path: Path) -> None:
+    fill(tmp_path, [])
+    answers = Answers(tmp_path, lambda: now, 30)
+    asked = plain(query_of("SELECT json_extract(iif(@now = 1, '{', '{}'), '$') AS found"))
+    now = 2
+
+    async def act() -> None:
+        nonlocal now
+        for _ in range(4):
+            assert (await answers.answer(asked)).rows == 1
+        assert answers.at_once(asked, 1) is not None
+        now = 1
+        with pytest.raises(apsw.SQLError, match="malformed JSON"):
+            answers.at_once(asked, 1)
+        with pytest.raises(apsw.SQLError, match="malformed JSON"):
+            await answers.answer(asked)
+        now = 2
+        assert (await answers.answer(asked)).rows == 1
+        assert answers.queries_waiting() == 0
+
+    asyncio.run(act())
+    answers.close()
+
+
+def test_answers_in_the_loop_see_what_others_commit_and_how_far_the_log_is_applied(tmp_path: Path) -> None:
+    def value(number: int) -> bytes:
+        metadata = {"project_ref": "p", "function_id": "f", "response": {}, "n": number}
+        return json.dumps({"timestamp": NOW, "metadata": metadata}).encode()
+
+    fill(tmp_path, [[Record("functions", 0, 0, NOW // 1000, value(0))]])
+    answers = Answers(tmp_path, lambda: NOW, 30)
+    asked = plain(load_saved_queries()["functions.invocation-stats"], project="p", function_id=None, interval=None)
+
+    async def act() -> None:
+        seen: set[str] = set()
+        for _ in range(4):  # the first of each thread opens the database
+            await answers.answer(asked)
+        for number in range(1, 6):
+            in_another_process(ADD, tmp_path, number, value(number).decode(), Path(__file__).parent)
+            kept = answers.at_once(asked, 1)
+            assert kept is not None
+            assert json.loads(kept.body)["result"][0]["count"] == number + 1
+            seen.add(kept.headers[COMPLETE_UNTIL])
+        assert len(seen) == 5
+
+    asyncio.run(act())
+    answers.close()
