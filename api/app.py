@@ -24,6 +24,7 @@ from api.rates import Rates
 from api.reader import ControlReader
 from api.ready import Ready
 from api.rejects import RejectsResource
+from api.repeated import ASGI, Repeated
 from api.static_files import StaticFiles
 from api.tail import TailResource
 from api.warmer import Warmer
@@ -63,12 +64,12 @@ class Lifespan:
         await self._sampler.stop()
 
 
-def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
+def create_app(settings: Settings, clock: Clock = system_clock) -> ASGI:
     """The API over a data folder. Raises SavedQueryError where an endpoint's file is wrong."""
     shape: MetadataShape = "arrays" if settings.metadata_shape == "arrays" else "as-sent"
     answers = Answers(settings.data, clock, settings.query_seconds, shape, settings.queries_waiting)
     queries, control = load_endpoints(settings), ControlReader(settings.data)
-    cache = Cache(answers.answer, clock, settings.cache_megabytes << 20)
+    cache = Cache(answers.answer, clock, settings.cache_megabytes << 20, answers.at_once)
     warmer = Warmer(cache, control.generation, answers.has_free_thread)
     sampler = Sampler(
         settings.data,
@@ -106,7 +107,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> Application:
     app.add_route("/ready", Ready(settings.data, clock, settings.ready_seconds))
     app.add_route("/metrics", Metrics(settings.data, clock))
     app.add_sink(_nowhere)  # type: ignore[arg-type]  # its types want other argument names
-    return app
+    return app if settings.rate_limit else Repeated(app, control, cache, clock, uses)
 
 
 async def _nowhere(request: Request, response: Response | None, **_: str) -> None:

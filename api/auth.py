@@ -11,7 +11,7 @@ from falcon.constants import COMBINED_METHODS
 from api.key_uses import KeyUses
 from api.parameters import Typed
 from api.rates import Rates, rate_headers
-from api.reader import ControlReader
+from api.reader import ControlReader, Key
 from schema.clock import Clock, system_clock
 from schema.keys import NOBODY, same_secret, split_key
 from schema.saved_queries import SavedQuery
@@ -23,17 +23,14 @@ _scope = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class Caller(NamedTuple):
-    """The key behind a request: its id and name, and its scopes; None means all projects, all endpoints.
-
-    `generation` is the one that answers now, read along with the key.
-    """
+    """The key behind a request: its id and name, its scopes (None: all projects, all endpoints), and its row."""
 
     id: str
     name: str
     projects: frozenset[str] | None
     endpoints: frozenset[str] | None
     allow: frozenset[str]
-    generation: int
+    key: Key
 
 
 class Gate:
@@ -96,7 +93,7 @@ def authenticate(request: Request, control: ControlReader, clock: Clock = system
     if key.expires_at is not None and key.expires_at <= clock():
         raise falcon.HTTPUnauthorized(description="the API key has expired", challenges=["Bearer"])
     projects, endpoints = _all_or(key.projects), _all_or(key.endpoints)
-    return Caller(identifier, key.name, projects, endpoints, _scope(key.allow), key.generation)
+    return Caller(identifier, key.name, projects, endpoints, _scope(key.allow), key)
 
 
 def projects_for(caller: Caller, query: SavedQuery, parameters: Mapping[str, Typed]) -> frozenset[str] | None:

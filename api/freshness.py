@@ -9,6 +9,8 @@ from typing import NamedTuple
 from schema.timestamps import SECOND
 
 MILLISECOND = 1000
+COMPLETE_UNTIL = "freshet-complete-until"
+"""The field that says up to when everything has been applied."""
 
 
 class Progress(NamedTuple):
@@ -38,6 +40,7 @@ def complete_until(partitions: Iterable[Progress]) -> int | None:
     return min(times, default=None)
 
 
+@lru_cache(maxsize=16)
 def time_text(micros: int) -> str:
     """A time as `Freshet-Complete-Until` shows it: ISO 8601, UTC, to the microsecond."""
     seconds, rest = divmod(micros, SECOND)
@@ -48,6 +51,15 @@ def time_text(micros: int) -> str:
 def http_date(second: int) -> str:
     """A second since the epoch as `Date` shows it."""
     return formatdate(second, usegmt=True)
+
+
+def passing_fields(as_of: int, origin: str, now: int) -> dict[str, str]:
+    """The fields of an answer exact as of one time (µs) that are those of the moment in which it is given."""
+    return {
+        "date": http_date(now // SECOND),
+        "age": str(age(now, as_of)),
+        "cache-status": f"Freshet; {origin}",
+    }
 
 
 def age(now: int, as_of: int) -> int:

@@ -8,13 +8,13 @@ from falcon.asgi import Request, Response
 
 from api.auth import Caller, in_scope, projects_for
 from api.cache import Cache
-from api.freshness import age, has_already, http_date, wants_fresh
+from api.freshness import has_already, passing_fields, wants_fresh
 from api.parameters import typed_parameters
 from api.questions import Question, question
 from api.redaction import HEADER as REDACTION_HEADER
+from api.repeated import FAILED, UNDERSTOOD, Understood
 from schema.clock import Clock
 from schema.saved_queries import SavedQuery
-from schema.timestamps import SECOND
 
 PATHS = (
     "/api/endpoints/query/{endpoint}",
@@ -44,20 +44,18 @@ class QueryResource:
         asked = ask(endpoint, text, caller, redact)
         fresh = wants_fresh(request.get_header("Cache-Control") or "")
         request.context.endpoint = asked.query.name  # for the access log, like what follows
-        kept, origin = await self._cache.answer(asked, caller.generation, fresh)
+        if FAILED in request.scope:
+            raise request.scope[FAILED]
+        kept, origin = await self._cache.answer(asked, caller.key.generation, fresh)
         request.context.rows, request.context.cache = kept.rows, origin
-        now = self._clock()
-        passing = {
-            "date": http_date(now // SECOND),
-            "age": str(age(now, kept.as_of)),
-            "cache-status": f"Freshet; {origin}",
-        }
+        passing = passing_fields(kept.as_of, origin, self._clock())
         response.set_headers({**kept.headers, **passing})
         tags = request.get_header("If-None-Match")
         if tags is not None and has_already(tags, kept.tag):
             response.status = falcon.HTTP_304
         else:
             response.data = kept.body
+            request.scope[UNDERSTOOD] = Understood(caller, asked, fresh)
 
     on_head = on_get
 

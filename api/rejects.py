@@ -48,7 +48,7 @@ class RejectsResource:
                 description=f"rejects belong to no project: they are out of the scope of the API key {caller.name}"
             )
         limit = typed_parameter(_LIMIT, request.get_param_as_list("limit") or ())
-        response.data = msgspec.json.encode(await asyncio.to_thread(self._read, caller.generation, limit))
+        response.data = msgspec.json.encode(await asyncio.to_thread(self._read, caller.key.generation, limit))
         response.content_type = falcon.MEDIA_JSON
 
     on_head = on_get

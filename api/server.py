@@ -7,7 +7,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
 from api.access_log import AccessLogger
-from api.errors import Application
+from api.repeated import ASGI
 from schema.errors import FreshetError
 from schema.settings import Settings
 
@@ -38,7 +38,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     that served, whatever has become of the endpoints' files since. So it may open no file before it is served.
     """
 
-    def __init__(self, settings: Settings, factory: Callable[[], Application]) -> None:
+    def __init__(self, settings: Settings, factory: Callable[[], ASGI]) -> None:
         self._settings = settings
         self._factory = factory
         super().__init__()
@@ -54,7 +54,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         for name, value in options.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Application:
+    def load(self) -> ASGI:
         """Called for the first workers, and at a reload for the next ones."""
         return self._factory()
 
@@ -79,6 +79,6 @@ class Master(Arbiter):  # type: ignore[misc]
             super().handle_hup()
 
 
-def run_server(settings: Settings, factory: Callable[[], Application]) -> None:
+def run_server(settings: Settings, factory: Callable[[], ASGI]) -> None:
     """Serve until SIGTERM or SIGINT."""
     Server(settings, factory).run()

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from clocked import FileClock
-from falcon.asgi import Request, Response
+from falcon.asgi import App, Request, Response
 
 import api.app
 import api.worker
 from api.endpoints import load_endpoints
-from api.errors import Application
+from api.repeated import ASGI, Repeated
 from api.server import CONFIGURATION, run_server
 from schema.errors import SavedQueryError
 from schema.saved_queries import SavedQuery, parse_saved_query
@@ -54,9 +54,11 @@ def main() -> None:
     assert vars(api.app)["load_endpoints"] is load_endpoints
     vars(api.app)["load_endpoints"] = queries
 
-    def create() -> Application:
+    def create() -> ASGI:
         app = api.app.create_app(settings, clock)
-        app.add_route("/body", Body())
+        assert isinstance(app, Repeated)
+        assert isinstance(app.app, App)
+        app.app.add_route("/body", Body())
         return app
 
     run_server(settings, create)
