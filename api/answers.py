@@ -16,7 +16,7 @@ import falcon
 from xxhash import xxh3_128_hexdigest
 
 from api.bodies import MetadataShape, body, row_count
-from api.freshness import COMPLETE_UNTIL, complete_until, time_text
+from api.freshness import COMPLETE_UNTIL, time_text
 from api.meters import QUERY_SECONDS
 from api.pool import Pool
 from api.questions import Kept, Question
@@ -97,12 +97,14 @@ class Answers:
 
     def _in_the_loop(self, question: Question, generation: int | None = None) -> Kept | None:
         self.computed += 1
+        began = time.perf_counter()
         try:
-            with self._turns.computing():
-                kept = self._answer(self._own, question, _MOST_SECONDS, generation)
+            kept = self._answer(self._own, question, _MOST_SECONDS, generation)
         except (QueryTimeout, apsw.BusyError):
             self._quick.pop(question, None)
             return None
+        finally:
+            self._turns.took(time.perf_counter() - began)
         self._was_quick(question)
         return kept
 
@@ -132,7 +134,6 @@ class Answers:
             QUERY_SECONDS.observe(time.perf_counter() - began, question.query.name)
         tag = f'"{xxh3_128_hexdigest(content)[:24]}"'
         headers = {**_HEADERS, "etag": tag}
-        complete = complete_until(answer.positions)
-        if complete is not None:
-            headers[COMPLETE_UNTIL] = time_text(complete)
+        if answer.complete_until is not None:
+            headers[COMPLETE_UNTIL] = time_text(answer.complete_until)
         return Kept(content, tag, now, headers, row_count(question.query, answer))

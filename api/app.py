@@ -9,6 +9,7 @@ from api.auth import Gate
 from api.bodies import MetadataShape
 from api.cache import Cache
 from api.cors import cors
+from api.databases import ControlReader
 from api.endpoints import EndpointsResource, load_endpoints
 from api.errors import Application, install_errors
 from api.ingest import PATHS as INGEST_PATHS
@@ -21,7 +22,6 @@ from api.openapi import OpenApiResource
 from api.own_key import OwnKeyResource
 from api.queries import PATHS, QueryResource
 from api.rates import Rates
-from api.reader import ControlReader
 from api.ready import Ready
 from api.rejects import RejectsResource
 from api.repeated import ASGI, Repeated

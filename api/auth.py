@@ -8,10 +8,10 @@ import msgspec
 from falcon.asgi import Request, Response
 from falcon.constants import COMBINED_METHODS
 
+from api.databases import ControlReader, Key
 from api.key_uses import KeyUses
 from api.parameters import Typed
 from api.rates import Rates, rate_headers
-from api.reader import ControlReader, Key
 from schema.clock import Clock, system_clock
 from schema.keys import NOBODY, same_secret, split_key
 from schema.saved_queries import SavedQuery

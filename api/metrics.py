@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.reader import ControlReader, open_database
+from api.databases import ControlReader, open_database
 from schema.clock import Clock
 from schema.lag import lag_seconds
 from schema.meters import collect, latest_look

@@ -12,8 +12,8 @@ from falcon.asgi import Request, Response
 
 from api.auth import authenticate, in_scope, key_text
 from api.cursors import CURSOR
+from api.databases import ControlReader
 from api.endpoints import by_name, default_of
-from api.reader import ControlReader
 from schema.clock import Clock
 from schema.resources import Column, Parameter, SavedQuery
 from schema.saved_queries import ENDPOINTS

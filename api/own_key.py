@@ -5,7 +5,7 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from api.auth import authenticate
-from api.reader import ControlReader
+from api.databases import ControlReader
 from schema.clock import Clock
 
 

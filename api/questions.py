@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from api.parameters import Typed
 from schema.intervals import USAGE_INTERVALS, invocation_interval, tier_retention
@@ -47,8 +47,7 @@ def _meaning(endpoint: str, parameter: str, value: Typed) -> Hashable:
     return value if meaning is None else meaning(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """An answer: body, tag of the content, the time that it is exact as of (µs), headers that stay, number of rows."""
 
     body: bytes

@@ -4,108 +4,50 @@ A `Reader` belongs to one thread. It opens the current generation's database wit
 follows the generation when it changes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 import apsw
-from sqlite_utils.migrations import Migrations
 
 from api.background import Background
+from api.databases import ControlReader, open_database
 from api.deadline import Deadline, read_transaction
 from api.entry_arrays import WrittenBlocks, recent_entries_array
-from api.freshness import Progress
+from api.freshness import Progress, complete_until
 from api.functions import let_only_read, register_functions
 from api.matching_entries import Filters, matching_entries
 from api.recent_entries import EntryRow, recent_entries
 from api.remembered import Remembered, Subject
-from api.request_counts import DecidedOrigins, Row, go_on, request_counts
-from api.table_functions import register_table
+from api.request_counts import DecidedOrigins, Row, counts_array, go_on, request_counts
+from api.table_functions import Function, register_table
 from schema.blocks import NO_DICTIONARY, Decompressor
-from schema.errors import QueryTimeout, StoreMissing
+from schema.errors import QueryTimeout
 from schema.saved_queries import SavedQuery
 from schema.tables import (
     LIVE_POSITIONS,
-    control_migrations,
-    control_path,
-    lacks,
-    require_known,
     store_migrations,
     store_path,
 )
 
-_BUSY_MILLISECONDS = 1000
 _REMEMBERED_BYTES = 16 << 20
 _WRITTEN_BYTES = 8 << 20
-_APPLIED = "SELECT name FROM _sqlite_migrations WHERE migration_set = ?"
-_KEY = """
-SELECT name, hash, projects, endpoints, allow, expires_at, (SELECT current FROM generation) FROM keys WHERE id = ?
-"""
 _POSITIONS = f"SELECT next_offset, end_offset, last_timestamp, applied_at FROM ({LIVE_POSITIONS})"  # noqa: S608  # a query of our own
 _ANYTHING = "SELECT 1 FROM horizons LIMIT 1"
 Value = str | int | float | bytes | None
 
 
 class Answer(NamedTuple):
-    """What a saved query gave: column names and rows, and how far the logs were applied.
+    """What a saved query gave: column names and rows, and up to when everything had been applied (µs, or None).
 
     There are no more rows than its max_rows, and one that says how the answer goes on.
     """
 
     columns: tuple[str, ...]
     rows: list[tuple[Value, ...]]
-    positions: Sequence[Progress] = ()
-
-
-class Key(NamedTuple):
-    """A stored API key: name, SHA-256 of its secret, scopes as JSON arrays (None: all), when it expires in µs.
-
-    Beside it the generation that answers now: reading both at once saves each request 3 µs.
-    """
-
-    name: str
-    hash: bytes
-    projects: str | None
-    endpoints: str | None
-    allow: str
-    expires_at: int | None
-    generation: int
-
-
-class ControlReader:
-    """Reads the control database: the current generation and the keys."""
-
-    def __init__(self, data: Path) -> None:
-        self._path = control_path(data)
-        self._db: apsw.Connection | None = None
-
-    def generation(self) -> int:
-        """The generation that answers now. Raises StoreMissing before there is one."""
-        generation: int = self._connection().execute("SELECT current FROM generation").get
-        return generation
-
-    def key(self, identifier: str) -> Key | None:
-        """The key of an id, or None. Raises StoreMissing before any was made."""
-        row = self._connection().execute(_KEY, (identifier,)).fetchone()
-        return Key(*row) if row is not None else None
-
-    def has(self, identifier: str, key: Key) -> bool:
-        """Whether a key is stored as it was, and its generation answers. Raises StoreMissing before any was made."""
-        return bool(self._connection().execute(_KEY, (identifier,)).fetchone() == key)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-
-    def _connection(self) -> apsw.Connection:
-        if self._db is None:
-            self._db = open_database(self._path, control_migrations)
-        return self._db
+    complete_until: int | None = None
 
 
 class Searches:
@@ -135,7 +77,8 @@ class Reader:
         self._projects: frozenset[str] | None = None
         self._plain = Decompressor()
         self._decided = DecidedOrigins()
-        self._version, self._progress = -1, list[Progress]()
+        self._version = -1
+        self._complete: int | None = None
         self._trained: dict[int, Decompressor] = {}
 
     def run(
@@ -158,7 +101,7 @@ class Reader:
             self._deadline = deadline = Deadline(seconds)
             self._projects = projects
             with read_transaction(db, deadline):
-                positions = self._positions(db)
+                complete = self._complete_until(db)
                 cursor = db.cursor()
                 cursor.execute(query.sql, {**parameters, "now": now})
                 try:
@@ -169,7 +112,7 @@ class Reader:
                 cursor.close(True)
                 if len(rows) > query.max_rows and rows[-1][columns.index(str(query.next_column))] is None:
                     rows.pop()
-                return Answer(columns, rows, positions)
+                return Answer(columns, rows, complete)
 
     def close(self) -> None:
         """Let go of the files. No run may be under way."""
@@ -181,16 +124,17 @@ class Reader:
             self._db.close(True)  # its table functions hold it, and it the file
             self._db = None
 
-    def _positions(self, db: apsw.Connection) -> Sequence[Progress]:
-        """How far the logs are applied. The first read of a transaction: from here on `data_version` tells its state.
+    def _complete_until(self, db: apsw.Connection) -> int | None:
+        """Up to when everything is applied. The first read of a transaction: now `data_version` tells of its state.
 
         As long as that is the one of the last query, so are the positions.
         """
         db.execute(_ANYTHING).fetchall()
         version = db.data_version()
         if version != self._version:
-            self._version, self._progress = version, [Progress(*row) for row in db.execute(_POSITIONS)]
-        return self._progress
+            self._version = version
+            self._complete = complete_until(Progress(*row) for row in db.execute(_POSITIONS))
+        return self._complete
 
     def _current(self, generation: int | None = None) -> apsw.Connection:
         if generation is None:
@@ -219,8 +163,10 @@ class Reader:
             place = (self._searches.written, self._generation, project, after, until, limit)
             return [recent_entries_array(db, self._decompress_entries, self._deadline, *place)]
 
-        def requests(pattern: str, since: int, grain: int) -> list[Row]:
-            return self._request_counts(db, pattern, since, grain)
+        requests = partial(self._request_counts, db)
+
+        def requests_array(pattern: str, since: int, grain: int) -> list[tuple[Value, ...]]:
+            return [counts_array(requests(pattern, since, grain))]
 
         def matching(
             project: str,
@@ -238,11 +184,16 @@ class Reader:
             place = (project, after, until, cursor, limit)
             return list(matching_entries(db, self._decompress_entries, self._deadline, *place, filters))
 
-        register_table(db, "recent_entries", entries, ("place", *EntryRow._fields))
-        register_table(db, "recent_entries_array", entries_array, ("entries", "count"))
-        register_table(db, "request_counts", requests, Row._fields)
-        register_table(db, "matching_entries", matching, ("id", "timestamp", "event_message", "metadata", "next"))
-        let_only_read(db, "recent_entries", "recent_entries_array", "request_counts", "matching_entries")
+        tables: dict[str, tuple[Function, tuple[str, ...]]] = {
+            "recent_entries": (entries, ("place", *EntryRow._fields)),
+            "recent_entries_array": (entries_array, ("entries", "count")),
+            "request_counts": (requests, Row._fields),
+            "request_counts_array": (requests_array, ("counts", "count")),
+            "matching_entries": (matching, ("id", "timestamp", "event_message", "metadata", "next")),
+        }
+        for name, (function, columns) in tables.items():
+            register_table(db, name, function, columns)
+        let_only_read(db, *tables)
 
     def _request_counts(self, db: apsw.Connection, pattern: str, since: int, grain: int) -> list[Row]:
         subject = Subject(self._generation, pattern, self._projects)
@@ -273,23 +224,3 @@ def _go_on(data: Path, searches: Searches, subject: Subject, since: int) -> None
         go_on(db, Decompressor().decompress, searches.background.make_way, searches.remembered, subject, since)
     finally:
         db.close()
-
-
-def open_database(path: Path, migrations: Migrations) -> apsw.Connection:
-    """Open a database for reading only.
-
-    Raises StoreMissing before a worker has made it or brought it up to date, StoreTooNew where a newer version has.
-    """
-    try:
-        db = apsw.Connection(f"file:{quote(str(path))}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-        db.set_busy_timeout(_BUSY_MILLISECONDS)
-        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        applied = [name for (name,) in db.execute(_APPLIED, (migrations.name,))]
-    except (apsw.CantOpenError, apsw.SQLError) as error:
-        raise StoreMissing(f"{path} is not there yet: start a worker on this data folder") from error
-    if not applied:
-        raise StoreMissing(f"{path} is being made: try again in a moment")
-    require_known(path, migrations, applied)
-    if lacks(migrations, applied):
-        raise StoreMissing(f"{path} was made by an older Freshet: start a worker, which brings it up to date")
-    return db

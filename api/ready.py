@@ -10,8 +10,8 @@ import apsw
 import falcon
 from falcon.asgi import Request, Response
 
+from api.databases import ControlReader, open_database
 from api.errors import RETRY_SECONDS
-from api.reader import ControlReader, open_database
 from schema.clock import Clock
 from schema.errors import StoreError
 from schema.lag import silent_seconds

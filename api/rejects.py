@@ -14,8 +14,8 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from api.auth import Caller
+from api.databases import open_database
 from api.parameters import Typed, typed_parameter
-from api.reader import open_database
 from schema.resources import Parameter
 from schema.shown import shown
 from schema.tables import store_migrations, store_path

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from api.access_log import CONTEXT
 from api.auth import Caller
 from api.cache import Cache
+from api.databases import ControlReader
 from api.errors import RETRY_SECONDS, error_body
 from api.freshness import COMPLETE_UNTIL, passing_fields
 from api.key_uses import KeyUses
 from api.meters import IN_FLIGHT
 from api.questions import Kept, Question
-from api.reader import ControlReader
 from schema.clock import Clock
 from schema.errors import Overloaded
 

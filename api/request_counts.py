@@ -10,15 +10,17 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from operator import add
 from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 
 from api.patterns import compile_pattern
 from api.remembered import BlockCounts, Edge, Known, Remembered, Subject
 from api.searching import Look, Search
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN
-from schema.timestamps import HOUR, MINUTE, SECOND, floor_to
+from schema.timestamps import HOUR, MINUTE, SECOND, datetime_text, floor_to
 from schema.url_blocks import UrlBlock
 
 Origin = tuple[str, str]
@@ -34,6 +36,10 @@ class Row(NamedTuple):
     auth: int
     realtime: int
     hits: int
+
+
+_sums = msgspec.json.Decoder(list[Row]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Decided(NamedTuple):
@@ -86,13 +92,16 @@ WITH RECURSIVE projects (project) AS ({projects}), origins (project, origin) AS 
 SELECT project, origin FROM origins WHERE origin IS NOT NULL
 """
 _SUMS = """
-SELECT
-    bucket,
-    sum(hits * (families & 1 > 0)), sum(hits * (families & 2 > 0)),
-    sum(hits * (families & 4 > 0)), sum(hits * (families & 8 > 0)), sum(hits)
-FROM origin_hits
-WHERE project = ? AND origin = ? AND grain = ? AND bucket >= ? AND bucket < ?
-GROUP BY bucket
+SELECT json_group_array(json_array(bucket, rest, storage, auth, realtime, hits))
+FROM (
+    SELECT
+        bucket,
+        sum(hits * (families & 1 > 0)) AS rest, sum(hits * (families & 2 > 0)) AS storage,
+        sum(hits * (families & 4 > 0)) AS auth, sum(hits * (families & 8 > 0)) AS realtime, sum(hits) AS hits
+    FROM origin_hits
+    WHERE project = ? AND origin = ? AND grain = ? AND bucket >= ? AND bucket < ?
+    GROUP BY bucket
+)
 """
 _BLOCKS = "SELECT id, min_timestamp FROM url_blocks WHERE max_timestamp >= ?"
 _BLOCKS_OVER = "SELECT id FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ? AND min_timestamp < ?"
@@ -129,6 +138,25 @@ def request_counts(
             counts[floor_to(since, grain * SECOND), families] += 1
     rows += [_row(bucket, families, hits) for (bucket, families), hits in counts.items()]
     return rows
+
+
+def counts_array(rows: Iterable[Row]) -> tuple[bytes, int]:
+    """What `request_counts` gives, as the JSON array that usage.api-counts answers, and the number of its buckets."""
+    buckets: dict[int, Sequence[int]] = {}
+    for bucket, *hits in rows:
+        others = buckets.get(bucket)
+        buckets[bucket] = hits if others is None else list(map(add, others, hits))
+    counts = [
+        {
+            "timestamp": datetime_text(bucket),
+            "total_rest_requests": rest,
+            "total_storage_requests": storage,
+            "total_auth_requests": auth,
+            "total_realtime_requests": realtime,
+        }
+        for bucket, (rest, storage, auth, realtime, _) in sorted(buckets.items())
+    ]
+    return _encode(counts), len(counts)
 
 
 def go_on(
@@ -169,7 +197,7 @@ def _decided_sums(
     for project, origin in origins:
         search.look()
         for at, piece, end in _pieces(since, grain):
-            sums: Any = db.execute(_SUMS, (project, origin, piece, at, end))
+            sums = _sums(db.execute(_SUMS, (project, origin, piece, at, end)).get)
             yield from sums if piece == grain else (Row(floor_to(bucket, size), *hits) for bucket, *hits in sums)
 
 

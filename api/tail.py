@@ -24,10 +24,11 @@ from falcon.asgi import Request, Response
 from api.arrivals import Follower
 from api.auth import Caller, authenticate, projects_for
 from api.bodies import MetadataShape, body
+from api.databases import ControlReader
 from api.matching_entries import Filters
 from api.parameters import typed_parameters
 from api.pool import Pool
-from api.reader import Answer, ControlReader
+from api.reader import Answer
 from api.recent_entries import EntryRow
 from api.redaction import HEADER as REDACTION_HEADER
 from schema.arrivals import Place, parse_place

@@ -3,8 +3,6 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from schema.errors import Overloaded
 
@@ -48,17 +46,11 @@ class Turns:
         self._arm()
         await turn
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Around what is computed in a turn."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            took = time.perf_counter() - began
-            self._used += took
-            self._expected += _WEIGHT * (took - self._expected)
-            self._arm()
+    def took(self, seconds: float) -> None:
+        """Something was computed in a turn, for so long."""
+        self._used += seconds
+        self._expected += _WEIGHT * (seconds - self._expected)
+        self._arm()
 
     def _arm(self) -> None:
         if not self._armed:

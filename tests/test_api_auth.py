@@ -25,7 +25,7 @@ from test_api_http import FORMS, NAMES, QUERIES, Api, error_in
 from test_api_reader import NOW, fill
 
 from api.auth import authenticate
-from api.reader import ControlReader
+from api.databases import ControlReader
 from ops.keys import add_key, list_keys, revoke_key
 from schema.keys import NOBODY
 from schema.tables import control_path

@@ -17,6 +17,7 @@ from test_api_reader import NOW, fill
 from api.access_log import Noted
 from api.auth import Caller, Gate
 from api.cache import Cache
+from api.databases import ControlReader
 from api.errors import install_errors
 from api.key_uses import KeyUses
 from api.meters import IN_FLIGHT
@@ -24,7 +25,6 @@ from api.queries import QueryResource
 from api.questions import Kept as KeptAnswer
 from api.questions import Question
 from api.rates import Rates
-from api.reader import ControlReader
 from api.repeated import Repeated
 from ops.keys import add_key, revoke_key
 from schema.errors import FreshetError, Overloaded, QueryTimeout

@@ -17,25 +17,5 @@
 
 -- API requests by time bucket and family (specification 2.4 and 4.3): those whose URL the pattern matches, from the
 -- window's exact start on. A path with several of the texts counts in each.
-SELECT
-    json_group_array(
-        json_object(
-            'timestamp', datetime_text(bucket),
-            'total_rest_requests', rest,
-            'total_storage_requests', storage,
-            'total_auth_requests', auth,
-            'total_realtime_requests', realtime
-        )
-        ORDER BY bucket
-    ) AS counts,
-    count(*) AS count
-FROM (
-    SELECT
-        bucket,
-        sum(rest) AS rest,
-        sum(storage) AS storage,
-        sum(auth) AS auth,
-        sum(realtime) AS realtime
-    FROM request_counts(@project, @now - usage_span(@interval), usage_grain(@interval))
-    GROUP BY bucket
-)
+SELECT counts, count
+FROM request_counts_array(@project, @now - usage_span(@interval), usage_grain(@interval))
