@@ -76,6 +76,7 @@ Decompress = Callable[[bytes], bytes]
 _FOREVER = 1 << 62
 _ORIGINS_AT_ONCE = 1000
 _MOST_DECIDED = 256  # subjects
+_MOST_BUCKETS = 1000  # max_rows: events may be a day ahead, so that a window of minutes has up to 1,620
 _ALL_PROJECTS = """
 SELECT min(project) FROM origin_hits
 UNION ALL SELECT (SELECT min(project) FROM origin_hits WHERE project > projects.project)
@@ -154,7 +155,7 @@ def counts_array(rows: Iterable[Row]) -> tuple[bytes, int]:
             "total_auth_requests": auth,
             "total_realtime_requests": realtime,
         }
-        for bucket, (rest, storage, auth, realtime, _) in sorted(buckets.items())
+        for bucket, (rest, storage, auth, realtime, _) in sorted(buckets.items())[:_MOST_BUCKETS]
     ]
     return _encode(counts), len(counts)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracle import COUNTS_INTERVALS, DAY, HOUR, MINUTE, SECOND, Oracle, Record, rows_agree
 from test_api_reader import LOG, fill, reading
 
-from api.bodies import body
+from api.bodies import body, row_count
 from api.deadline import Deadline
 from api.reader import Reader
 from api.remembered import Remembered, Subject
@@ -206,3 +206,19 @@ def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str, 
     with pytest.raises(QueryTimeout, match="longer than 0 s"):
         list(request_counts(db, Decompressor().decompress, look, Remembered(0), subject, 0, 60))
     db.close()
+
+
+def test_no_more_rows_are_answered_than_a_saved_query_may(tmp_path: Path) -> None:
+    events = [
+        {"timestamp": NOW + (n - 170) * MINUTE, "project": "p", "metadata": {"request": {"url": "https://p.co/rest"}}}
+        for n in range(1200)  # up to a day ahead of the record's own time
+    ]
+    record = Record("edge", 0, 0, NOW // 1000, json.dumps(events).encode())
+    fill(tmp_path, [[record]])
+    oracle = Oracle("log", "edge", "functions")
+    oracle.feed([record])
+    query = load_saved_queries()["usage.api-counts"]
+    with reading(tmp_path) as reader:
+        answer = reader.run(query, {"project": "p", "interval": "3hr"}, None, NOW, 30)
+    assert row_count(query, answer) == query.max_rows == 1000
+    rows_agree(json.loads(body(query, answer))["result"], oracle.api_counts(NOW, "p", "3hr"))
