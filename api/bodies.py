@@ -1,6 +1,7 @@
 """An answer's JSON, in the shape that its readers want."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -25,8 +26,8 @@ def body(query: SavedQuery, answer: Answer, shape: MetadataShape = "as-sent", re
     Raises msgspec.DecodeError where a column of JSON holds none.
     """
     if query.as_array:
-        array = answer.rows[0][0] if answer.rows else None
-        return b'{"result":%b}' % (b"[]" if array is None else _array(query, array, shape, redact))
+        pieces = [_array(query, row[0], shape, redact) for row in answer.rows if row[0] is not None]
+        return b'{"result":%b}' % (pieces[0] if len(pieces) == 1 else _joined(pieces))
     rows: list[dict[str, Any]] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
     json_columns = query.json_columns
     for row in rows:
@@ -49,9 +50,8 @@ def body(query: SavedQuery, answer: Answer, shape: MetadataShape = "as-sent", re
 
 def row_count(query: SavedQuery, answer: Answer) -> int:
     """How many rows an answer has."""
-    if query.as_array and answer.rows:
-        count = answer.rows[0][1]
-        return count if isinstance(count, int) else 0
+    if query.as_array:
+        return sum(count for _, count in answer.rows if isinstance(count, int))
     return len(answer.rows)
 
 
@@ -66,6 +66,10 @@ def _array(query: SavedQuery, array: Any, shape: MetadataShape, redact: bool) ->
             row[_METADATA] = msgspec.Raw(arrays(bytes(row[_METADATA]).decode()))
         return _encode(rows)
     return array.encode() if isinstance(array, str) else bytes(array)
+
+
+def _joined(pieces: Sequence[bytes]) -> bytes:
+    return b"[%b]" % b",".join(piece[1:-1] for piece in pieces if piece != b"[]")
 
 
 def arrays(text: str) -> str:

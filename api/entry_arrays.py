@@ -1,4 +1,4 @@
-"""The table function recent_entries_array: what recent_entries answers, in one row and as JSON text.
+"""The table function recent_entries_array: what recent_entries answers, as JSON text in one row (few where it is long).
 
 A block never changes and its id is not used again within a generation, so the rows of blocks read lately are kept as
 they are to be sent: 100 entries of 2.5 KB take 0.1 ms instead of 0.7, of which half went into handing them to SQLite
@@ -27,6 +27,7 @@ ORDER BY max_timestamp DESC
 """
 _BLOCK = "SELECT count, dictionary, payload FROM entry_blocks WHERE id = ?"
 _FOREVER = 1 << 62
+_LONGEST_ARRAY = 16 << 20  # bytes, unless a single entry takes more
 _OF_EACH_ROW = 250  # bytes of memory beside its text
 _order = attrgetter("timestamp", "id", "record")
 _place = attrgetter("timestamp", "id")
@@ -83,8 +84,8 @@ def recent_entries_array(
     after: int,
     until: int | None,
     limit: int,
-) -> tuple[bytes, int]:
-    """The JSON array of what `recent_entries` answers, and how many these are."""
+) -> list[tuple[bytes, int]]:
+    """What `recent_entries` answers as JSON arrays, each with its number of entries: one, but where it is too long."""
     end = _FOREVER if until is None else until
     found: list[Written] = []
     mixed = False  # whether blocks overlap, so that order has to be made
@@ -109,8 +110,20 @@ def recent_entries_array(
     if mixed and any(map(eq, map(_place, found), map(_place, found[1:]))):  # the records tell their order
         rows = recent_entries(db, decompress, deadline, project, after, until, limit)
         found = [_written(EntryRow(*row[1:])) for row in rows]
-    texts = [row.text for row in found[:limit]]
-    return b"[%b]" % b",".join(texts), len(texts)
+    return [(b"[%b]" % b",".join(texts), len(texts)) for texts in _pieces([row.text for row in found[:limit]])]
+
+
+def _pieces(texts: list[bytes]) -> list[list[bytes]]:
+    """Cut where the array would be more than SQLite takes as a value."""
+    pieces: list[list[bytes]] = [[]]
+    size = 0
+    for text in texts:
+        size += len(text)
+        if size > _LONGEST_ARRAY and pieces[-1]:
+            pieces.append([])
+            size = len(text)
+        pieces[-1].append(text)
+    return pieces
 
 
 def _read(db: apsw.Connection, decompress: Callable[[int, bytes], bytes], number: int) -> Block:

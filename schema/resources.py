@@ -43,7 +43,7 @@ class SavedQuery:
 
     `sql` is the whole text of the file `path`, so that a place in one is a place in the other. `next_column` names
     the column whose value, in a last row of its own, says where the answer goes on. With `as_array` the SQL gives all
-    rows in one: a JSON array of them, as text or bytes, and their number. `shipped` ones come with Freshet.
+    rows in one, or in few: a JSON array of them, as text or bytes, and their number. `shipped` ones come with Freshet.
     """
 
     path: Path

@@ -10,15 +10,17 @@ from typing import Any
 import apsw
 import pytest
 from oracle import Record
-from test_api_reader import NOW, fill, in_another_process
+from test_api_reader import NOW, fill, in_another_process, reading
 from test_api_remembered import seal
 
 from api import entry_arrays
+from api.bodies import body, row_count
 from api.deadline import Deadline
 from api.entry_arrays import WrittenBlocks, recent_entries_array
 from api.recent_entries import recent_entries
 from schema.blocks import Decompressor
 from schema.errors import QueryTimeout
+from schema.saved_queries import load_saved_queries
 from schema.tables import store_path
 from schema.timestamps import HOUR, SECOND
 
@@ -86,7 +88,7 @@ def test_an_array_holds_what_is_answered_row_by_row(tmp_path: Path, seed: int, m
             after = NOW - random.choice([0, 1, SECOND, random.randrange(4 * HOUR), 4 * HOUR])
             until = random.choice([None, NOW, NOW - 1, NOW - random.randrange(3 * HOUR)])
             limit = random.choice([1, 7, 100, 1000])
-            array, count = recent_entries_array(db, plain, Deadline(10), written, 1, "p", after, until, limit)
+            [(array, count)] = recent_entries_array(db, plain, Deadline(10), written, 1, "p", after, until, limit)
             assert json.loads(array) == one_by_one(db, after, until, limit)
             assert count == len(json.loads(array))
             assert written.bytes <= most_bytes
@@ -120,7 +122,7 @@ def test_what_is_sealed_or_pruned_meanwhile_is_not_answered_from_memory(tmp_path
         (numbers,) = {tuple(row) for row in db.execute("SELECT min(id), max(id) FROM entry_blocks")}
 
         def array() -> list[object]:
-            found, _ = recent_entries_array(db, plain, Deadline(10), written, 1, "p", 0, None, 1000)
+            [(found, _)] = recent_entries_array(db, plain, Deadline(10), written, 1, "p", 0, None, 1000)
             rows: list[object] = json.loads(found)
             return rows
 
@@ -137,3 +139,16 @@ def test_reading_past_the_time_limit_is_given_up(tmp_path: Path) -> None:
     store(tmp_path, [events(Random(4), 5)])
     with closing(opened(tmp_path)) as db, pytest.raises(QueryTimeout):
         recent_entries_array(db, plain, Deadline(0), WrittenBlocks(0), 1, "p", 0, None, 100)
+
+
+def test_entries_that_are_more_than_sqlite_takes_as_a_value_are_answered(tmp_path: Path) -> None:
+    message = "m" * (14 << 20)
+    events = [{"id": f"{n}", "timestamp": NOW - n, "project": "p", "event_message": message} for n in range(5)]
+    store(tmp_path, [[json.dumps(event).encode()] for event in events])
+    parameters = {"project": "p", "project_tier": None, "iso_timestamp_start": None, "iso_timestamp_end": None}
+    query = load_saved_queries()["logs.all"]
+    with reading(tmp_path) as reader:
+        answer = reader.run(query, parameters, None, NOW, 30)
+    rows = json.loads(body(query, answer))["result"]
+    assert [(row["id"], len(row["event_message"])) for row in rows] == [(f"{n}", len(message)) for n in range(5)]
+    assert row_count(query, answer) == 5
