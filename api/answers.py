@@ -69,8 +69,7 @@ class Answers:
                 return in_the_loop
         self.computed += 1
         kept, cpu = await self._pool.run(partial(self._in_a_thread, question))
-        if cpu <= _QUICK_SECONDS:
-            self._was_quick(question)
+        self._note(question, cpu)
         return kept
 
     def at_once(self, question: Question, generation: int) -> Kept | None:
@@ -99,34 +98,38 @@ class Answers:
         self.computed += 1
         began = time.perf_counter()
         try:
-            kept = self._answer(self._own, question, _MOST_SECONDS, generation)
+            kept, cpu = self._answer(self._own, question, _MOST_SECONDS, generation)
         except (QueryTimeout, apsw.BusyError):
             self._quick.pop(question, None)
             return None
         finally:
             self._turns.took(time.perf_counter() - began)
-        self._was_quick(question)
+        self._note(question, cpu)
         return kept
 
-    def _was_quick(self, question: Question) -> None:
+    def _note(self, question: Question, cpu: float) -> None:
+        """Where a question belongs the next time, by the CPU time that it took."""
+        if cpu > _QUICK_SECONDS:
+            self._quick.pop(question, None)
+            return
         self._quick[question] = None
         self._quick.move_to_end(question)
         if len(self._quick) > _MOST_QUICK:
             self._quick.popitem(last=False)
 
     def _in_a_thread(self, question: Question) -> tuple[Kept, float]:
-        """The answer, and the seconds of CPU time that it took."""
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data, self._searches)
             self._readers.append(reader)
-        began = time.thread_time()
-        kept = self._answer(reader, question, self._seconds)
-        return kept, time.thread_time() - began
+        return self._answer(reader, question, self._seconds)
 
-    def _answer(self, reader: Reader, question: Question, seconds: float, generation: int | None = None) -> Kept:
+    def _answer(
+        self, reader: Reader, question: Question, seconds: float, generation: int | None = None
+    ) -> tuple[Kept, float]:
+        """The answer, and the seconds of CPU time that it took."""
         now = self._clock()
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.thread_time()
         try:
             answer = reader.run(question.query, question.parameters, question.projects, now, seconds, generation)
             content = body(question.query, answer, self._shape, question.redact)
@@ -136,4 +139,5 @@ class Answers:
         headers = {**_HEADERS, "etag": tag}
         if answer.complete_until is not None:
             headers[COMPLETE_UNTIL] = time_text(answer.complete_until)
-        return Kept(content, tag, now, headers, row_count(question.query, answer))
+        kept = Kept(content, tag, now, headers, row_count(question.query, answer))
+        return kept, time.thread_time() - cpu_began

@@ -285,3 +285,27 @@ def test_answers_in_the_loop_see_what_others_commit_and_how_far_the_log_is_appli
 
     asyncio.run(act())
     answers.close()
+
+
+def test_what_takes_long_in_the_loop_without_its_query_takes_a_thread_the_next_time(tmp_path: Path) -> None:
+    fill(tmp_path, [])
+    length = 10
+    answers = Answers(tmp_path, lambda: length, 30)
+    asked = question(query_of("SELECT printf('%.*c', @now, '1') AS text"), {}, None, True)
+
+    async def act() -> None:
+        nonlocal length
+        for _ in range(4):  # the first of each thread opens the database
+            await answers.answer(asked)
+        assert answers.at_once(asked, 1) is not None
+        length = 3_000_000  # which the database makes in a moment, but looking for addresses takes longer
+        assert answers.at_once(asked, 1) is not None
+        assert answers.at_once(asked, 1) is None
+        assert len((await answers.answer(asked)).body) > length
+        assert answers.at_once(asked, 1) is None
+        length = 10
+        await answers.answer(asked)
+        assert answers.at_once(asked, 1) is not None
+
+    asyncio.run(act())
+    answers.close()
