@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import apsw
+
 from api.access_log import CONTEXT
 from api.auth import Caller
 from api.cache import Cache
@@ -23,7 +25,7 @@ from api.key_uses import KeyUses
 from api.meters import IN_FLIGHT
 from api.questions import Kept, Question
 from schema.clock import Clock
-from schema.errors import Overloaded
+from schema.errors import Overloaded, StoreError
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -118,7 +120,11 @@ class Repeated:
             return False
         (caller, question, fresh), fields = known
         now, key = self._clock(), caller.key
-        if not self._control.has(caller.id, key) or (key.expires_at is not None and key.expires_at <= now):
+        try:
+            stored = self._control.has(caller.id, key)
+        except (apsw.Error, StoreError):
+            return False  # Falcon's way meets the same, and says so
+        if not stored or (key.expires_at is not None and key.expires_at <= now):
             del self._known[head]
             return False
         self._known.move_to_end(head)

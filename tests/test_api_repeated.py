@@ -196,3 +196,19 @@ def test_no_key_is_kept_in_memory(tmp_path: Path) -> None:
     assert isinstance(understood.caller, Caller)
     assert secret.encode() not in head
     assert secret not in repr((understood, fields))
+
+
+def test_keys_that_can_not_be_read_are_told_as_ever(tmp_path: Path) -> None:
+    fill(tmp_path / "data", [[edge(offset=0)]])
+    key = add_key(tmp_path / "data", "one")
+    with Api(tmp_path) as api:
+        for _ in range(2):
+            assert api.get(LOGS, {"X-API-KEY": key}).status == 200
+        add_key(tmp_path / "data", "two")  # so that the pages are read again
+        for name in ("control.db", "control.db-wal"):
+            with (tmp_path / "data" / name).open("r+b") as file:
+                file.write(b"\xff" * 65536)
+        repeated, other = (api.get(target, {"X-API-KEY": key}) for target in (LOGS, f"{LOGS}&unknown=1"))
+        assert (repeated.status, repeated.body) == (other.status, other.body)
+        assert lasting(repeated) == lasting(other)
+        assert repeated.status == 500
