@@ -141,14 +141,14 @@ class Reader:
             generation = self._control.generation()
         if self._db is None or generation != self._generation:
             self._close_store()
-            path = store_path(self._data, generation)
-            self._db, self._generation = open_database(path, store_migrations), generation
+            db = open_database(store_path(self._data, generation), store_migrations)
+            self.register(db)  # before it is anybody's: this reads, and may fail
             if self._hurried:
-                self._db.set_busy_timeout(0)
+                db.set_busy_timeout(0)
             self._trained.clear()
             self._decided = DecidedOrigins()
             self._version = -1
-            self.register(self._db)
+            self._db, self._generation = db, generation
         return self._db
 
     def register(self, db: apsw.Connection) -> None:
@@ -161,7 +161,7 @@ class Reader:
 
         def entries_array(project: str, after: int, until: int | None, limit: int) -> list[tuple[Value, ...]]:
             place = (self._searches.written, self._generation, project, after, until, limit)
-            return [recent_entries_array(db, self._decompress_entries, self._deadline, *place)]
+            return list(recent_entries_array(db, self._decompress_entries, self._deadline, *place))
 
         requests = partial(self._request_counts, db)
 

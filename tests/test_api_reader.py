@@ -248,3 +248,20 @@ def test_a_data_folder_may_have_any_name(tmp_path: Path, name: str, monkeypatch:
     assert ask(Reader(data), "SELECT retired FROM store") == [(0,)]
     monkeypatch.chdir(tmp_path)
     assert ask(Reader(Path(name)), "SELECT retired FROM store") == [(0,)]
+
+
+def test_a_connection_that_could_not_be_prepared_is_not_used(tmp_path: Path) -> None:
+    fill(tmp_path, [])
+    busy = [True]
+
+    class Unlucky(Reader):
+        def register(self, db: apsw.Connection) -> None:
+            if busy and busy.pop():
+                raise apsw.BusyError("database is locked")
+            super().register(db)
+
+    reader = Unlucky(tmp_path, hurried=True)
+    with pytest.raises(apsw.BusyError):
+        ask(reader, "SELECT datetime_text(0)")
+    assert ask(reader, "SELECT datetime_text(0)") == [("1970-01-01T00:00:00",)]
+    reader.close()
