@@ -84,7 +84,8 @@ def _check_columns(query: SavedQuery, columns: tuple[str, ...]) -> None:
     declared = [column.name for column in query.columns]
     if query.as_array:
         if len(columns) != 2:
-            _fail(query, "an array comes in two columns: all rows, and their number", query.sql.find("-- result:"))
+            place = query.sql.find("-- result:")
+            _fail(query, "an array comes in two columns: all rows, and their number", place, in_bytes=False)
         return
     if query.next_column is not None:
         if query.next_column not in columns:

@@ -250,5 +250,6 @@ def test_what_is_no_array_of_rows_is_never_answered(reader: Reader, sql: str) ->
 def test_an_array_comes_with_its_number_of_rows() -> None:
     check("-- name: mine\n-- result: array\nSELECT '[]' AS x, 0 AS y")
     assert "two columns" in told("-- name: mine\n-- result: array\nSELECT '[]' AS x")
+    assert "3: an array" in told("-- name: mine\n-- about: éééééééé\n-- result: array\nSELECT '[]' AS x")
     assert "next is for rows" in told("-- name: mine\n-- result: array\n-- next: x\nSELECT '[]' AS x, 0 AS y")
     assert "result can only be rows or array" in told("-- name: mine\n-- result: list\nSELECT 1 AS a")
