@@ -300,11 +300,13 @@ def test_what_takes_long_in_the_loop_without_its_query_takes_a_thread_the_next_t
         assert answers.at_once(asked, 1) is not None
         length = 3_000_000  # which the database makes in a moment, but looking for addresses takes longer
         assert answers.at_once(asked, 1) is not None
+        await asyncio.sleep(0.1)  # the loop has its turns again
         assert answers.at_once(asked, 1) is None
         assert len((await answers.answer(asked)).body) > length
         assert answers.at_once(asked, 1) is None
         length = 10
         await answers.answer(asked)
+        await asyncio.sleep(0.1)
         assert answers.at_once(asked, 1) is not None
 
     asyncio.run(act())
