@@ -65,11 +65,12 @@ class WrittenBlocks:
             return block
 
     def keep(self, generation: int, number: int, block: Block) -> None:
-        """Keep a block; those used longest ago make room."""
+        """Keep a block; those used longest ago make room, but not for one that takes more than there is."""
+        size = _size(block)
         with self._lock:
-            if (generation, number) not in self._blocks:
+            if size <= self._most and (generation, number) not in self._blocks:
                 self._blocks[generation, number] = block
-                self.bytes += _size(block)
+                self.bytes += size
                 while self.bytes > self._most:
                     self.bytes -= _size(self._blocks.popitem(last=False)[1])
 

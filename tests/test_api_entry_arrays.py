@@ -16,7 +16,7 @@ from test_api_remembered import seal
 from api import entry_arrays
 from api.bodies import body, row_count
 from api.deadline import Deadline
-from api.entry_arrays import WrittenBlocks, recent_entries_array
+from api.entry_arrays import Written, WrittenBlocks, recent_entries_array
 from api.recent_entries import recent_entries
 from schema.blocks import Decompressor
 from schema.errors import QueryTimeout
@@ -113,6 +113,16 @@ def test_a_block_is_read_once_as_long_as_it_is_kept(tmp_path: Path, monkeypatch:
         assert len(read) == blocks
         assert recent_entries_array(db, plain, Deadline(10), written, 2, "p", 0, None, 100) == first
         assert len(read) == 2 * blocks, "another generation's blocks are others"
+
+
+def test_a_block_that_is_larger_than_the_memory_leaves_the_others_there() -> None:
+    small, large = (Written(NOW, "a", b"x"),), (Written(NOW, "b", bytes(20_000)),)
+    written = WrittenBlocks(10_000)
+    written.keep(1, 1, small)
+    written.keep(1, 2, large)
+    assert written.get(1, 1) is small
+    assert written.get(1, 2) is None
+    assert 0 < written.bytes <= 10_000
 
 
 def test_what_is_sealed_or_pruned_meanwhile_is_not_answered_from_memory(tmp_path: Path) -> None:
