@@ -50,12 +50,13 @@ class Turns:
         """Something was computed in a turn, for so long."""
         self._used += seconds
         self._expected += _WEIGHT * (seconds - self._expected)
-        self._arm()
+        self._arm(seconds)
 
-    def _arm(self) -> None:
+    def _arm(self, since: float = 0.0) -> None:
+        """Begin the next go soon; this one began so many seconds ago."""
         if not self._armed:
             self._armed = True
-            self._since = time.perf_counter()
+            self._since = time.perf_counter() - since
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:

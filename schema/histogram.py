@@ -71,7 +71,7 @@ def combine(parts: Iterable[bytes]) -> bytes:
     return encode(counts)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)  # of histograms of 0.1 to 5 KB
 def percentile(stored: bytes, percent: int, smallest: int, largest: int) -> int | None:
     """The percentile in whole milliseconds: of n sorted times the one at index max(0, ceil(percent·n/100) − 1).
 
