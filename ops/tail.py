@@ -4,6 +4,7 @@ import http.client
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -75,6 +76,7 @@ def run_tail(settings: Settings, wish: Wish, url: str | None, key_file: Path | N
 def from_store(settings: Settings, wish: Wish, sleep: Callable[[float], None] = time.sleep) -> Iterator[bytes]:
     """Answers of new entries as JSON, read from the store of this machine. Raises StoreMissing, StoreTooNew."""
     queries = load_saved_queries()
+    shown = replace(queries["logs.all"], as_array=False)  # rows come one by one here
     typed_parameters(queries["logs.search"], {name: [value] for name, value in wish.parameters.items()})
     filters = Filters(wish.min_status, None, None, None, wish.text)
     follower = Follower(settings.data)
@@ -88,7 +90,7 @@ def from_store(settings: Settings, wish: Wish, sleep: Callable[[float], None] = 
         if missed:
             click.echo("freshet: more came than could be shown, or the tables were rebuilt", err=True)
         for _, rows in lots:
-            yield body(queries["logs.all"], Answer(COLUMNS, [row[: len(COLUMNS)] for row in rows]))
+            yield body(shown, Answer(COLUMNS, [row[: len(COLUMNS)] for row in rows]))
         sleep(_LOOK_SECONDS)
 
 
