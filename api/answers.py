@@ -68,8 +68,8 @@ class Answers:
             if in_the_loop is not None:
                 return in_the_loop
         self.computed += 1
-        kept, cpu = await self._pool.run(partial(self._in_a_thread, question))
-        self._note(question, cpu)
+        kept, quick = await self._pool.run(partial(self._in_a_thread, question))
+        self._note(question, quick)
         return kept
 
     def at_once(self, question: Question, generation: int) -> Kept | None:
@@ -98,18 +98,19 @@ class Answers:
         self.computed += 1
         began = time.perf_counter()
         try:
-            kept, cpu = self._answer(self._own, question, _MOST_SECONDS, generation)
+            kept = self._answer(self._own, question, _MOST_SECONDS, generation)
         except (QueryTimeout, apsw.BusyError):
             self._quick.pop(question, None)
             return None
         finally:
-            self._turns.took(time.perf_counter() - began)
-        self._note(question, cpu)
+            took = time.perf_counter() - began
+            self._turns.took(took)
+        self._note(question, took <= 2 * _QUICK_SECONDS)  # other processes may have had half of it
         return kept
 
-    def _note(self, question: Question, cpu: float) -> None:
-        """Where a question belongs the next time, by the CPU time that it took."""
-        if cpu > _QUICK_SECONDS:
+    def _note(self, question: Question, quick: bool) -> None:
+        """Where a question belongs the next time."""
+        if not quick:
             self._quick.pop(question, None)
             return
         self._quick[question] = None
@@ -117,19 +118,19 @@ class Answers:
         if len(self._quick) > _MOST_QUICK:
             self._quick.popitem(last=False)
 
-    def _in_a_thread(self, question: Question) -> tuple[Kept, float]:
+    def _in_a_thread(self, question: Question) -> tuple[Kept, bool]:
+        """The answer, and whether it was quick."""
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data, self._searches)
             self._readers.append(reader)
-        return self._answer(reader, question, self._seconds)
+        began = time.thread_time()
+        kept = self._answer(reader, question, self._seconds)
+        return kept, time.thread_time() - began <= _QUICK_SECONDS
 
-    def _answer(
-        self, reader: Reader, question: Question, seconds: float, generation: int | None = None
-    ) -> tuple[Kept, float]:
-        """The answer, and the seconds of CPU time that it took."""
+    def _answer(self, reader: Reader, question: Question, seconds: float, generation: int | None = None) -> Kept:
         now = self._clock()
-        began, cpu_began = time.perf_counter(), time.thread_time()
+        began = time.perf_counter()
         try:
             answer = reader.run(question.query, question.parameters, question.projects, now, seconds, generation)
             content = body(question.query, answer, self._shape, question.redact)
@@ -139,5 +140,4 @@ class Answers:
         headers = {**_HEADERS, "etag": tag}
         if answer.complete_until is not None:
             headers[COMPLETE_UNTIL] = time_text(answer.complete_until)
-        kept = Kept(content, tag, now, headers, row_count(question.query, answer))
-        return kept, time.thread_time() - cpu_began
+        return Kept(content, tag, now, headers, row_count(question.query, answer))
