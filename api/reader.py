@@ -19,9 +19,10 @@ from api.entry_arrays import WrittenBlocks, recent_entries_array
 from api.freshness import Progress, complete_until
 from api.functions import let_only_read, register_functions
 from api.matching_entries import Filters, matching_entries
+from api.origins import DecidedOrigins
 from api.recent_entries import EntryRow, recent_entries
 from api.remembered import Remembered, Subject
-from api.request_counts import DecidedOrigins, Row, counts_array, go_on, request_counts
+from api.request_counts import Row, counts_array, go_on, request_counts
 from api.table_functions import Function, register_table
 from schema.blocks import NO_DICTIONARY, Decompressor
 from schema.errors import QueryTimeout

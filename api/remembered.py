@@ -9,7 +9,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class Subject(NamedTuple):
 class BlockCounts:
     """The requests in a block that a pattern matches: by minute of the hour and family set, and by family set."""
 
-    __slots__ = ("_cells", "_totals", "hour")
+    __slots__ = ("_cells", "hour", "totals")
 
     def __init__(self, block: UrlBlock, matched: Iterable[Matched]) -> None:
         self.hour = block.hour
@@ -44,12 +44,7 @@ class BlockCounts:
             for offset in block.offsets[first:last]:
                 cells[offset // MINUTE << _BITS | families] += 1
         self._cells = array("I", chain.from_iterable(cells.items()))
-        self._totals = tuple(totals.items())
-
-    def add_hour(self, counts: Counter[tuple[int, int]], bucket: int) -> None:
-        """Add all requests to a bucket of counts by (bucket, families)."""
-        for families, hits in self._totals:
-            counts[bucket, families] += hits
+        self.totals = totals
 
     def by_minute(self, since: int) -> Iterator[tuple[int, int, int]]:
         """(minute in µs, family set, requests), of minutes from `since` (µs) on."""
@@ -62,7 +57,7 @@ class BlockCounts:
     @property
     def size(self) -> int:
         """Roughly its bytes in memory."""
-        return _OF_EACH_BLOCK + sys.getsizeof(self._cells) + 120 * len(self._totals)
+        return _OF_EACH_BLOCK + sys.getsizeof(self._cells) + 120 * len(self.totals)
 
 
 class Edge:
@@ -86,16 +81,33 @@ class Edge:
         return _OF_EACH_BLOCK + 9 * len(self._families)
 
 
-class Known:
-    """What is known of one subject: counts and first minutes by block id. Changed by `Remembered` alone."""
+class HourCounts(NamedTuple):
+    """The requests in all blocks of an hour by family set; the blocks' number and the sum of their ids."""
 
-    __slots__ = ("blocks", "edges", "size", "subject")
+    blocks: Sequence[int]
+    totals: Counter[int]
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes in memory."""
+        return 2 * _OF_EACH_BLOCK + 120 * len(self.totals)
+
+
+class Known:
+    """What is known of one subject: counts and first minutes by block id, counts by hour.
+
+    Changed by `Remembered` alone.
+    """
+
+    __slots__ = ("blocks", "edges", "hours", "size", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.blocks: dict[int, BlockCounts] = {}
         self.edges: dict[int, Edge] = {}
         """Of a minute in which a window began, by block id."""
+        self.hours: dict[int, HourCounts] = {}
+        """By the hour's start in µs."""
         self.size = 0
 
 
@@ -156,18 +168,36 @@ class Remembered:
             known.size += grown
             self.size += grown
 
+    def keep_hour(self, known: Known, hour: int, counts: HourCounts) -> None:
+        """Remember an hour's counts in the place of former ones; where there is no room, they are not kept."""
+        with self._lock:
+            if self._known.get(known.subject) is not known:
+                return
+            old = known.hours.pop(hour, None)
+            grown = -old.size if old is not None else 0
+            if self.size + grown + counts.size <= self._most:
+                known.hours[hour] = counts
+                grown += counts.size
+            known.size += grown
+            self.size += grown
+
     def forget_gone(self, known: Known, present: Collection[int], oldest: int, since: int) -> None:
         """Forget blocks that are gone: of hours before the `oldest` (µs), or from `since` on and not `present`."""
-        gone = [
-            (block, counts)
-            for block, counts in list(known.blocks.items())
-            if counts.hour + HOUR <= oldest or (counts.hour >= since and block not in present)
-        ]
+        gone: list[tuple[int, BlockCounts]] = []
+        left: set[int] = set()
+        for block, counts in list(known.blocks.items()):
+            if counts.hour + HOUR <= oldest or (counts.hour >= since and block not in present):
+                gone.append((block, counts))
+            else:
+                left.add(counts.hour)
+        past = [(hour, hours) for hour, hours in list(known.hours.items()) if hour not in left]
         with self._lock:
-            for block, counts in gone:
-                if self._known.get(known.subject) is known and known.blocks.pop(block, None) is not None:
-                    known.size -= counts.size
-                    self.size -= counts.size
+            if self._known.get(known.subject) is not known:
+                return
+            freed = sum(counts.size for block, counts in gone if known.blocks.pop(block, None) is not None)
+            freed += sum(hours.size for hour, hours in past if known.hours.pop(hour, None) is not None)
+            known.size -= freed
+            self.size -= freed
 
     def _drop(self, subject: Subject) -> None:
         self.size -= self._known.pop(subject).size

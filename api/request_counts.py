@@ -6,25 +6,21 @@ blocks, each block once: what it gave is remembered. What lies in the window's f
 the few blocks that overlap it, once while windows begin in that minute.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from operator import add
 from typing import Any, NamedTuple
 
 import apsw
 import msgspec
 
+from api.origins import DecidedOrigins, Origin
 from api.patterns import compile_pattern
-from api.remembered import BlockCounts, Edge, Known, Remembered, Subject
+from api.remembered import BlockCounts, Edge, HourCounts, Known, Remembered, Subject
 from api.searching import Look, Search
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN
 from schema.timestamps import HOUR, MINUTE, SECOND, datetime_text, floor_to
 from schema.url_blocks import UrlBlock
-
-Origin = tuple[str, str]
-"""(project, origin)"""
 
 
 class Row(NamedTuple):
@@ -42,56 +38,9 @@ _sums = msgspec.json.Decoder(list[Row]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Decided(NamedTuple):
-    """The origins in whose own text a pattern is found, and whether there are others in scope."""
-
-    origins: Sequence[Origin]
-    others: bool
-
-
-class DecidedOrigins:
-    """What has been decided over one state of the database, for the subjects asked for since it is that state.
-
-    Going through the origins of 200 projects takes 0.4 ms, and the state is the same for some hundred queries between
-    two commits. It belongs to one connection.
-    """
-
-    def __init__(self) -> None:
-        self._version = 0
-        self._known: dict[Subject, Decided] = {}
-
-    def get(self, db: apsw.Connection, search: Search, subject: Subject) -> Decided:
-        """What is decided. `db` is reading already: only then it knows whether its state is another one."""
-        version = db.data_version()
-        if version != self._version or len(self._known) >= _MOST_DECIDED:
-            self._known.clear()
-            self._version = version
-        decided = self._known.get(subject)
-        if decided is None:
-            decided = self._known[subject] = _decide(db, search)
-        return decided
-
-
 Decompress = Callable[[bytes], bytes]
 _FOREVER = 1 << 62
-_ORIGINS_AT_ONCE = 1000
-_MOST_DECIDED = 256  # subjects
 _MOST_BUCKETS = 1000  # max_rows: events may be a day ahead, so that a window of minutes has up to 1,620
-_ALL_PROJECTS = """
-SELECT min(project) FROM origin_hits
-UNION ALL SELECT (SELECT min(project) FROM origin_hits WHERE project > projects.project)
-FROM projects WHERE project IS NOT NULL
-"""
-_ORIGINS = """
-WITH RECURSIVE projects (project) AS ({projects}), origins (project, origin) AS (
-    SELECT project, (SELECT min(origin) FROM origin_hits WHERE project = projects.project) FROM projects
-    UNION ALL
-    SELECT project, (
-        SELECT min(origin) FROM origin_hits WHERE project = origins.project AND origin > origins.origin
-    ) FROM origins WHERE origin IS NOT NULL
-)
-SELECT project, origin FROM origins WHERE origin IS NOT NULL
-"""
 _SUMS = """
 SELECT json_group_array(json_array(bucket, rest, storage, auth, realtime, hits))
 FROM (
@@ -104,7 +53,10 @@ FROM (
     GROUP BY bucket
 )
 """
-_BLOCKS = "SELECT id, min_timestamp FROM url_blocks WHERE max_timestamp >= ?"
+_BLOCKS = "SELECT id FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ?"
+_HOURS = """
+SELECT min_timestamp / 3600000000 AS hour, count(*), sum(id) FROM url_blocks WHERE max_timestamp >= ? GROUP BY hour
+"""
 _BLOCKS_OVER = "SELECT id FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ? AND min_timestamp < ?"
 _OLDEST_BLOCK = "SELECT min(max_timestamp) FROM url_blocks"
 _PAYLOAD = "SELECT payload FROM url_blocks WHERE id = ?"
@@ -169,25 +121,13 @@ def go_on(
     """
     search = Search(compile_pattern(subject.pattern), subject.projects, look)
     known = remembered.known(subject)
-    blocks: list[Any] = db.execute(_BLOCKS, (since,)).fetchall()
-    for number, _ in blocks:
+    blocks: list[Any] = db.execute(_BLOCKS, (since, _FOREVER)).fetchall()
+    for (number,) in blocks:
         look()
         if number not in known.blocks:
             block = _block(db, decompress, number)
             if block is not None:
                 remembered.keep(known, number, BlockCounts(block, search.matched(block)))
-
-
-def _decide(db: apsw.Connection, search: Search) -> Decided:
-    decided: list[Origin] = []
-    count = 0
-    origins = _origins(db, search.projects)
-    while some := list(islice(origins, _ORIGINS_AT_ONCE)):
-        search.look()
-        search.origins.decide([origin for _, origin in some])
-        decided += [origin for origin in some if search.origins[origin[1]]]
-        count += len(some)
-    return Decided(decided, len(decided) < count)
 
 
 def _decided_sums(
@@ -217,25 +157,42 @@ def _add_searched(
     since: int,
     grain: int,
 ) -> None:
-    """Add the hits of all other origins, from the window's first whole minute on."""
+    """Add the hits of all other origins, from the window's first whole minute on.
+
+    An hour that counts as a whole is added up once, and anew when its blocks are others: new ones have larger ids than
+    all before, so that their number and the sum of their ids are never the same again.
+    """
     size, first_minute = grain * SECOND, -floor_to(-since, MINUTE)
-    present: set[int] = set()
-    for number, oldest in db.execute(_BLOCKS, (since,)):
-        present.add(number)
-        found = known.blocks.get(number)
-        if found is None:
-            search.look()
-            block = _block(db, decompress, number)
-            assert block is not None  # all is read in one transaction
-            found = BlockCounts(block, search.matched(block))
-            remembered.keep(known, number, found)
-        hour = floor_to(oldest, HOUR)
-        if hour >= first_minute and size >= HOUR:
-            found.add_hour(counts, floor_to(hour, size))
-        else:
-            for minute, families, hits in found.by_minute(first_minute):
-                counts[floor_to(minute, size), families] += hits
-    remembered.forget_gone(known, present, db.execute(_OLDEST_BLOCK).get or 0, since)
+    whole = -floor_to(-first_minute, HOUR) if size >= HOUR else _FOREVER
+
+    def block_counts(start: int, end: int) -> Iterator[BlockCounts]:
+        for (number,) in db.execute(_BLOCKS, (start, end)):
+            found = known.blocks.get(number)
+            if found is None:
+                search.look()
+                block = _block(db, decompress, number)
+                assert block is not None  # all is read in one transaction
+                found = BlockCounts(block, search.matched(block))
+                remembered.keep(known, number, found)
+            yield found
+
+    for found in block_counts(since, whole):
+        for minute, families, hits in found.by_minute(first_minute):
+            counts[floor_to(minute, size), families] += hits
+    hours = {number * HOUR: blocks for number, *blocks in db.execute(_HOURS, (whole,))}
+    changed = whole == _FOREVER or any(hour >= whole and hour not in hours for hour in list(known.hours))
+    for hour, blocks in hours.items():
+        known_hour = known.hours.get(hour)
+        if known_hour is None or known_hour.blocks != blocks:
+            changed = True
+            known_hour = HourCounts(blocks, sum((found.totals for found in block_counts(hour, hour + HOUR)), Counter()))
+            remembered.keep_hour(known, hour, known_hour)
+        bucket = floor_to(hour, size)
+        for families, hits in known_hour.totals.items():
+            counts[bucket, families] += hits
+    if changed:
+        present = {number for (number,) in db.execute(_BLOCKS, (since, _FOREVER))}
+        remembered.forget_gone(known, present, db.execute(_OLDEST_BLOCK).get or 0, since)
 
 
 def _first_minute(
@@ -263,15 +220,6 @@ def _first_minute(
 def _block(db: apsw.Connection, decompress: Decompress, number: int) -> UrlBlock | None:
     row = db.execute(_PAYLOAD, (number,)).fetchone()
     return UrlBlock(decompress(row[0])) if row is not None else None
-
-
-def _origins(db: apsw.Connection, projects: frozenset[str] | None) -> Iterator[Origin]:
-    """All origins of these projects (None: of all), by a step or two in the index each rather than by every row."""
-    if projects is None:
-        yield from db.execute(_ORIGINS.format(projects=_ALL_PROJECTS))
-    else:
-        some = json.dumps(sorted(projects))
-        yield from db.execute(_ORIGINS.format(projects="SELECT value FROM json_each(?)"), (some,))
 
 
 def _pieces(start: int, grain: int) -> Iterator[tuple[int, int, int]]:

@@ -18,6 +18,7 @@ import msgspec
 _CELLS = 1024
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[int]).decode
+_EMPTY = _encode([])
 
 
 def whole_milliseconds(micros: int) -> int:
@@ -59,16 +60,30 @@ def decode(stored: bytes) -> list[tuple[int, int]]:
 
 def merge(a: bytes, b: bytes) -> bytes:
     """The stored form of two histograms together; commutative and associative."""
-    return combine((a, b))
+    return encode(_added(_added({}, a), b))
 
 
 def combine(parts: Iterable[bytes]) -> bytes:
-    """The stored form of any number of histograms together."""
+    """The stored form of any number of histograms together.
+
+    All but the last are remembered together: of a window's buckets, in their order, only the last one grows.
+    """
+    *closed, last = [*parts] or [_EMPTY]
+    return encode(_added(dict(_together(tuple(closed))), last))
+
+
+@lru_cache(maxsize=32)  # of up to 200 histograms of 0.1 to 5 KB
+def _together(parts: tuple[bytes, ...]) -> Mapping[int, int]:
     counts: dict[int, int] = {}
     for part in parts:
-        for cell, count in decode(part):
-            counts[cell] = counts.get(cell, 0) + count
-    return encode(counts)
+        _added(counts, part)
+    return counts
+
+
+def _added(counts: dict[int, int], part: bytes) -> dict[int, int]:
+    for cell, count in decode(part):
+        counts[cell] = counts.get(cell, 0) + count
+    return counts
 
 
 @lru_cache(maxsize=1024)  # of histograms of 0.1 to 5 KB
