@@ -78,16 +78,19 @@ class Repeated:
         self._cache = cache
         self._clock = clock
         self._uses = uses
-        self._salt = secrets.token_bytes(16)  # no key is kept, nor anything by which one could be found out
+        self._salt = secrets.token_bytes(16)  # a head has its key in it: what is kept tells nothing of that
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Called by the server."""
         head = self._head(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
-        if head is None or await self._answered(head, scope, send):
-            if head is None:
-                await self.app(scope, receive, send)
-            return
+        if head is None:
+            await self.app(scope, receive, send)
+        elif not await self._answered(head, scope, send):
+            await self._learn(head, scope, receive, send)
+
+    async def _learn(self, head: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go Falcon's way, and remember what comes of it."""
         start: Message = {}
 
         async def noting(message: Message) -> None:

@@ -164,11 +164,14 @@ def _add_searched(
     """
     size, first_minute = grain * SECOND, -floor_to(-since, MINUTE)
     whole = -floor_to(-first_minute, HOUR) if size >= HOUR else _FOREVER
+    changed = False
 
     def block_counts(start: int, end: int) -> Iterator[BlockCounts]:
+        nonlocal changed
         for (number,) in db.execute(_BLOCKS, (start, end)):
             found = known.blocks.get(number)
             if found is None:
+                changed = True
                 search.look()
                 block = _block(db, decompress, number)
                 assert block is not None  # all is read in one transaction
@@ -180,7 +183,7 @@ def _add_searched(
         for minute, families, hits in found.by_minute(first_minute):
             counts[floor_to(minute, size), families] += hits
     hours = {number * HOUR: blocks for number, *blocks in db.execute(_HOURS, (whole,))}
-    changed = whole == _FOREVER or any(hour >= whole and hour not in hours for hour in list(known.hours))
+    changed = changed or any(hour >= whole and hour not in hours for hour in list(known.hours))
     for hour, blocks in hours.items():
         known_hour = known.hours.get(hour)
         if known_hour is None or known_hour.blocks != blocks:
