@@ -34,7 +34,7 @@ from schema.tables import (
 )
 
 _REMEMBERED_BYTES = 16 << 20
-_WRITTEN_BYTES = 8 << 20
+_WRITTEN_BYTES = 4 << 20
 _POSITIONS = f"SELECT next_offset, end_offset, last_timestamp, applied_at FROM ({LIVE_POSITIONS})"  # noqa: S608  # a query of our own
 _ANYTHING = "SELECT 1 FROM horizons LIMIT 1"
 Value = str | int | float | bytes | None

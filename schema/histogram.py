@@ -72,7 +72,7 @@ def combine(parts: Iterable[bytes]) -> bytes:
     return encode(_added(dict(_together(tuple(closed))), last))
 
 
-@lru_cache(maxsize=32)  # of up to 200 histograms of 0.1 to 5 KB
+@lru_cache(maxsize=16)  # of up to 200 histograms of 0.1 to 5 KB
 def _together(parts: tuple[bytes, ...]) -> Mapping[int, int]:
     counts: dict[int, int] = {}
     for part in parts:
@@ -86,7 +86,7 @@ def _added(counts: dict[int, int], part: bytes) -> dict[int, int]:
     return counts
 
 
-@lru_cache(maxsize=1024)  # of histograms of 0.1 to 5 KB
+@lru_cache(maxsize=512)  # of histograms of 0.1 to 5 KB
 def percentile(stored: bytes, percent: int, smallest: int, largest: int) -> int | None:
     """The percentile in whole milliseconds: of n sorted times the one at index max(0, ceil(percent·n/100) − 1).
 
