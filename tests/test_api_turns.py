@@ -103,4 +103,4 @@ def test_answers_get_as_much_time_as_refusals() -> None:
 
     answered, refused = asyncio.run(ask())
     assert refused > 0
-    assert answered > 0.25 * 0.5 / 0.0012  # of all that could have been answered had nothing been refused
+    assert answered * 0.001 > 0.4 * (answered + refused) * 0.0002, "seconds of answering, and of what all requests cost"
