@@ -1,5 +1,6 @@
 """`python -m bench patterns`: api-counts over a week of URLs, with patterns never seen and known, a URL and a hit."""
 
+import json
 import random
 import sqlite3
 import tempfile
@@ -9,6 +10,7 @@ from contextlib import closing
 from itertools import product
 from pathlib import Path
 
+from api.bodies import body
 from api.reader import Reader
 from bench.figures import Cell, Options, Result, Table, how_many, median
 from bench.load import PROJECTS, REFS
@@ -79,9 +81,10 @@ def run(options: Options) -> Result:
             times: list[float] = []
             for _ in range(10):
                 began = time.perf_counter()
-                found = reader.run(_QUERY, {"project": pattern, "interval": interval}, None, NOW, 600).rows
+                answer = reader.run(_QUERY, {"project": pattern, "interval": interval}, None, NOW, 600)
                 times.append(time.perf_counter() - began)
-            first, hits = times[0], sum(int(number or 0) for row in found for number in row[1:])
+            counts = json.loads(body(_QUERY, answer))["result"]
+            first, hits = times[0], sum(sum(list(row.values())[1:]) for row in counts)
             searched = 0 if pattern == REFS[0] else hits  # a reference's own are counted from the tables
             limit = count * (_A_URL_OF_A_REFERENCE if pattern == REFS[0] else _A_URL) + searched * _A_HIT
             rows.append(
