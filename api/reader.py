@@ -27,11 +27,7 @@ from api.table_functions import Function, register_table
 from schema.blocks import NO_DICTIONARY, Decompressor
 from schema.errors import QueryTimeout
 from schema.saved_queries import SavedQuery
-from schema.tables import (
-    LIVE_POSITIONS,
-    store_migrations,
-    store_path,
-)
+from schema.tables import LIVE_POSITIONS, store_migrations, store_path
 
 _REMEMBERED_BYTES = 16 << 20
 _WRITTEN_BYTES = 4 << 20
@@ -128,13 +124,14 @@ class Reader:
     def _complete_until(self, db: apsw.Connection) -> int | None:
         """Up to when everything is applied. The first read of a transaction: now `data_version` tells of its state.
 
-        As long as that is the one of the last query, so are the positions.
+        As long as that is the one of the last query, so are the positions, and what has been decided of origins.
         """
         db.execute(_ANYTHING).fetchall()
         version = db.data_version()
         if version != self._version:
-            self._version = version
+            self._decided.clear()
             self._complete = complete_until(Progress(*row) for row in db.execute(_POSITIONS))
+            self._version = version  # last: what fails on the way is done again
         return self._complete
 
     def _current(self, generation: int | None = None) -> apsw.Connection:
@@ -147,7 +144,6 @@ class Reader:
             if self._hurried:
                 db.set_busy_timeout(0)
             self._trained.clear()
-            self._decided = DecidedOrigins()
             self._version = -1
             self._db, self._generation = db, generation
         return self._db
@@ -160,9 +156,9 @@ class Reader:
             place = (project, after, until, limit)
             return list(recent_entries(db, self._decompress_entries, self._deadline, *place))
 
-        def entries_array(project: str, after: int, until: int | None, limit: int) -> list[tuple[Value, ...]]:
+        def entries_array(project: str, after: int, until: int | None, limit: int) -> list[tuple[bytes, int]]:
             place = (self._searches.written, self._generation, project, after, until, limit)
-            return list(recent_entries_array(db, self._decompress_entries, self._deadline, *place))
+            return recent_entries_array(db, self._decompress_entries, self._deadline, *place)
 
         requests = partial(self._request_counts, db)
 

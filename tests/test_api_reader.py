@@ -265,3 +265,31 @@ def test_a_connection_that_could_not_be_prepared_is_not_used(tmp_path: Path) -> 
         ask(reader, "SELECT datetime_text(0)")
     assert ask(reader, "SELECT datetime_text(0)") == [("1970-01-01T00:00:00",)]
     reader.close()
+
+
+MOVE_POSITIONS = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("UPDATE positions SET applied_at = applied_at + 1")
+db.commit()
+"""
+
+
+def test_what_fails_while_a_new_state_is_looked_at_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, [[Record("functions", 0, 0, NOW // 1000, b"[]")]])
+    one = query_of("SELECT 1 AS one")
+    with reading(tmp_path) as reader:
+        before = reader.run(one, {}, None, NOW, 10).complete_until
+        assert before is not None
+        in_another_process(MOVE_POSITIONS, store_path(tmp_path, 1))
+
+        def failing(_: object) -> None:
+            raise apsw.InterruptError("interrupted")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("api.reader.complete_until", failing)
+            with pytest.raises(apsw.InterruptError):
+                reader.run(one, {}, None, NOW, 10)
+        assert reader.run(one, {}, None, NOW, 10).complete_until == before + 1

@@ -94,6 +94,18 @@ def test_the_first_partial_minute_is_exact_with_remembered_counts(tmp_path: Path
             rows_agree(rows, oracle.api_counts(now + step, pattern, interval))
 
 
+@pytest.mark.parametrize("interval", ["minutely", "daily"])
+def test_an_origin_that_comes_later_decides_at_once(tmp_path: Path, interval: str) -> None:
+    url = "https://bbb.supabase.co/rest/v1/x"
+    stored(tmp_path, NOW, [Request(2 * MINUTE)])
+    with reading(tmp_path) as reader:
+        assert answered(reader, NOW, "bbb", interval) == []
+        others = f"[Request(3 * 60_000_000, 'bbb', {url!r}), Request(4 * 60_000_000, 'bbb', {url!r})]"
+        in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, f"[Request(0, batch=8), *{others}]")
+        rows = answered(reader, NOW, "bbb", interval)
+        assert sum(row["total_rest_requests"] for row in rows) == 2
+
+
 def test_a_block_is_searched_once_and_anew_when_it_has_been_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
