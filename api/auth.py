@@ -90,7 +90,7 @@ def authenticate(request: Request, control: ControlReader, clock: Clock = system
     key = control.key(identifier)
     if not same_secret(secret, NOBODY if key is None else key.hash) or key is None:
         raise falcon.HTTPUnauthorized(description="the API key is not known here", challenges=["Bearer"])
-    if key.expires_at is not None and key.expires_at <= clock():
+    if key.expired(clock()):
         raise falcon.HTTPUnauthorized(description="the API key has expired", challenges=["Bearer"])
     projects, endpoints = _all_or(key.projects), _all_or(key.endpoints)
     return Caller(identifier, key.name, projects, endpoints, _scope(key.allow), key)

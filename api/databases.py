@@ -31,6 +31,10 @@ class Key(NamedTuple):
     expires_at: int | None
     generation: int
 
+    def expired(self, now: int) -> bool:
+        """Whether it is in force no more at `now` (µs)."""
+        return self.expires_at is not None and self.expires_at <= now
+
 
 class ControlReader:
     """Reads the control database: the current generation and the keys."""

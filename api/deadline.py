@@ -40,14 +40,13 @@ class Deadline:
 @contextmanager
 def read_transaction(db: apsw.Connection, deadline: Deadline) -> Iterator[None]:
     """All reads within see one state of the database. Raises QueryTimeout past the deadline."""
-    db.set_progress_handler(deadline.passed, _STEPS_BETWEEN_LOOKS)
     try:
-        db.execute("BEGIN")
-        yield
+        with deadline.interrupting(db):
+            db.execute("BEGIN")
+            yield
     except apsw.InterruptError:
         deadline.check()
         raise
     finally:
-        db.set_progress_handler(None)
         if db.in_transaction:
             db.execute("ROLLBACK")

@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from api.deadline import Deadline
-from api.recent_entries import EntryRow, entry_row, recent_entries
+from api.recent_entries import EntryRow, drop_older, entry_row, recent_entries
 from schema.blocks import unpack_entries
 from schema.timestamps import HOUR
 
@@ -104,10 +104,7 @@ def recent_entries_array(
         found += block[first:last][::-1]
         if mixed:
             found.sort(key=_place, reverse=True)
-        if len(found) > limit:
-            oldest = found[limit - 1].timestamp
-            while found[-1].timestamp < oldest:
-                found.pop()
+        drop_older(found, limit)
     if mixed and any(map(eq, map(_place, found), map(_place, found[1:]))):  # the records tell their order
         rows = recent_entries(db, decompress, deadline, project, after, until, limit)
         found = [_written(EntryRow(*row[1:])) for row in rows]

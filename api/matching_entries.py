@@ -11,7 +11,7 @@ import apsw
 
 from api.cursors import Cursor, id_key, parse_cursor
 from api.deadline import Deadline
-from api.recent_entries import EntryRow, entry_row
+from api.recent_entries import EntryRow, drop_older, entry_row
 from schema.blocks import unpack_entries
 from schema.requests import request_of
 from schema.timestamps import HOUR
@@ -118,9 +118,7 @@ def _keep_newest(found: list[EntryRow], count: int) -> None:
     """Drop what is older than the newest `count` entries, so that no search gathers more than it can answer."""
     if len(found) > count:
         found.sort(key=_order, reverse=True)
-        oldest = found[count - 1].timestamp
-        while found[-1].timestamp < oldest:
-            found.pop()
+        drop_older(found, count)
 
 
 def _behind(rows: list[EntryRow], start: Cursor) -> Cursor:

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import apsw
 import msgspec
@@ -20,6 +20,14 @@ ORDER BY max_timestamp DESC
 _FOREVER = 1 << 62
 _NULL = b"null"
 _timestamp = attrgetter("timestamp")
+
+
+class _HasTime(Protocol):
+    @property
+    def timestamp(self) -> int: ...
+
+
+Timed = TypeVar("Timed", bound=_HasTime)
 
 
 class EntryRow(NamedTuple):
@@ -75,14 +83,19 @@ def recent_entries(
         entries = unpack_entries(decompress(dictionary, payload), count, payload)
         found += [entry for entry in entries if after < entry.timestamp <= until]
         found.sort(key=_timestamp, reverse=True)
-        if len(found) > limit:
-            oldest = found[limit - 1].timestamp
-            while found[-1].timestamp < oldest:
-                found.pop()
+        drop_older(found, limit)
     rows = [entry_row(entry) for entry in found]
     rows.sort(key=attrgetter("timestamp", "id", "record"), reverse=True)
     for place, row in enumerate(rows[:limit]):
         yield place, *row
+
+
+def drop_older(found: list[Timed], count: int) -> None:
+    """Drop from the end of a list, newest first, what is older than its first `count`; what ties with these stays."""
+    if len(found) > count:
+        oldest = found[count - 1].timestamp
+        while found[-1].timestamp < oldest:
+            found.pop()
 
 
 def entry_row(entry: Entry) -> EntryRow:

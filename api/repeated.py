@@ -127,7 +127,7 @@ class Repeated:
             stored = self._control.has(caller.id, key)
         except (apsw.Error, StoreError):
             return False  # Falcon's way meets the same, and says so
-        if not stored or (key.expires_at is not None and key.expires_at <= now):
+        if not stored or key.expired(now):
             del self._known[head]
             return False
         self._known.move_to_end(head)

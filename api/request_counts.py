@@ -172,9 +172,7 @@ def _add_searched(
             found = known.blocks.get(number)
             if found is None:
                 changed = True
-                search.look()
-                block = _block(db, decompress, number)
-                assert block is not None  # all is read in one transaction
+                block = _present(db, decompress, search, number)
                 found = BlockCounts(block, search.matched(block))
                 remembered.keep(known, number, found)
             yield found
@@ -212,12 +210,18 @@ def _first_minute(
     for (number,) in db.execute(_BLOCKS_OVER, (since, end + HOUR, end)):
         edge = known.edges.get(number)
         if edge is None or edge.minute != minute:
-            search.look()
-            block = _block(db, decompress, number)
-            assert block is not None  # all is read in one transaction
+            block = _present(db, decompress, search, number)
             edge = Edge(minute, search.matched_between(block, minute, end))
             remembered.keep_edge(known, number, edge)
         yield from edge.since(since)
+
+
+def _present(db: apsw.Connection, decompress: Decompress, search: Search, number: int) -> UrlBlock:
+    """A block that is to be searched, in the transaction that has found its id."""
+    search.look()
+    block = _block(db, decompress, number)
+    assert block is not None
+    return block
 
 
 def _block(db: apsw.Connection, decompress: Decompress, number: int) -> UrlBlock | None:
