@@ -4,11 +4,11 @@ A `Reader` belongs to one thread. It opens the current generation's database wit
 follows the generation when it changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import apsw
 
@@ -22,7 +22,7 @@ from api.matching_entries import Filters, matching_entries
 from api.origins import DecidedOrigins
 from api.recent_entries import EntryRow, recent_entries
 from api.remembered import Remembered, Subject
-from api.request_counts import Row, counts_array, go_on, request_counts
+from api.request_counts import RequestCounts, Row, go_on
 from api.table_functions import Function, register_table
 from schema.blocks import NO_DICTIONARY, Decompressor
 from schema.errors import QueryTimeout
@@ -34,6 +34,7 @@ _WRITTEN_BYTES = 4 << 20
 _POSITIONS = f"SELECT next_offset, end_offset, last_timestamp, applied_at FROM ({LIVE_POSITIONS})"  # noqa: S608  # a query of our own
 _ANYTHING = "SELECT 1 FROM horizons LIMIT 1"
 Value = str | int | float | bytes | None
+Counted = TypeVar("Counted")
 
 
 class Answer(NamedTuple):
@@ -160,10 +161,11 @@ class Reader:
             place = (self._searches.written, self._generation, project, after, until, limit)
             return recent_entries_array(db, self._decompress_entries, self._deadline, *place)
 
-        requests = partial(self._request_counts, db)
+        def requests(pattern: str, since: int, grain: int) -> list[Row]:
+            return self._counted(db, RequestCounts.rows, pattern, since, grain)
 
-        def requests_array(pattern: str, since: int, grain: int) -> list[tuple[Value, ...]]:
-            return [counts_array(requests(pattern, since, grain))]
+        def requests_array(pattern: str, since: int, grain: int) -> list[tuple[bytes, int]]:
+            return [self._counted(db, RequestCounts.array, pattern, since, grain)]
 
         def matching(
             project: str,
@@ -192,12 +194,17 @@ class Reader:
             register_table(db, name, function, columns)
         let_only_read(db, *tables)
 
-    def _request_counts(self, db: apsw.Connection, pattern: str, since: int, grain: int) -> list[Row]:
+    def _counted(
+        self, db: apsw.Connection, wanted: Callable[[RequestCounts], Counted], pattern: str, since: int, grain: int
+    ) -> Counted:
         subject = Subject(self._generation, pattern, self._projects)
         look, searches = self._deadline.check, self._searches
         try:
-            return request_counts(
-                db, self._plain.decompress, look, searches.remembered, subject, since, grain, self._decided
+            return wanted(
+                RequestCounts(
+                    *(db, self._plain.decompress, look, searches.remembered),
+                    *(subject, since, grain, self._decided),
+                )
             )
         except QueryTimeout:
             if not self._hurried:

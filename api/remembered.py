@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from api.searching import Matched
 from schema.timestamps import HOUR, MINUTE
@@ -19,7 +19,14 @@ from schema.url_blocks import UrlBlock
 
 _BITS = 4  # of a family set
 _MOST_EDGES = 256  # of a subject
+_MOST_ARRAYS = 8  # of a subject: those of windows that begin in another minute by now among them
 _OF_EACH_BLOCK = 200  # bytes: the objects around the counts, and their place in a dict
+
+
+Stamp = tuple[Sequence[tuple[str, str]], Sequence[Any], Any]
+"""Of a state of the database: the origins that decide, the hits of each, the blocks to be searched."""
+Window = tuple[int, int]
+"""The grain in seconds, and the first whole minute in µs."""
 
 
 class Subject(NamedTuple):
@@ -93,13 +100,29 @@ class HourCounts(NamedTuple):
         return 2 * _OF_EACH_BLOCK + 120 * len(self.totals)
 
 
+class CountsArray(NamedTuple):
+    """The counts of a window's whole minutes: its first bucket (µs) and that one's hits, each bucket as answered.
+
+    They hold for every state of the database that has this stamp.
+    """
+
+    stamp: Stamp
+    first: tuple[int, Sequence[int]] | None
+    objects: list[bytes]
+
+    @property
+    def size(self) -> int:
+        """Roughly its bytes in memory."""
+        return 3 * _OF_EACH_BLOCK + sum(map(sys.getsizeof, self.objects)) + 200 * len(self.stamp[1])
+
+
 class Known:
-    """What is known of one subject: counts and first minutes by block id, counts by hour.
+    """What is known of one subject: counts and first minutes by block id, counts by hour, and by window.
 
     Changed by `Remembered` alone.
     """
 
-    __slots__ = ("blocks", "edges", "hours", "size", "subject")
+    __slots__ = ("arrays", "blocks", "edges", "hours", "size", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -108,6 +131,7 @@ class Known:
         """Of a minute in which a window began, by block id."""
         self.hours: dict[int, HourCounts] = {}
         """By the hour's start in µs."""
+        self.arrays: dict[Window, CountsArray] = {}
         self.size = 0
 
 
@@ -177,6 +201,21 @@ class Remembered:
             grown = -old.size if old is not None else 0
             if self.size + grown + counts.size <= self._most:
                 known.hours[hour] = counts
+                grown += counts.size
+            known.size += grown
+            self.size += grown
+
+    def keep_array(self, known: Known, window: Window, counts: CountsArray) -> None:
+        """Remember a window's counts in the place of former ones; where there is no room, they are not kept."""
+        with self._lock:
+            if self._known.get(known.subject) is not known:
+                return
+            old = known.arrays.pop(window, None)
+            if old is None and len(known.arrays) >= _MOST_ARRAYS:
+                old = known.arrays.pop(next(iter(known.arrays)))
+            grown = -old.size if old is not None else 0
+            if self.size + grown + counts.size <= self._most:
+                known.arrays[window] = counts
                 grown += counts.size
             known.size += grown
             self.size += grown

@@ -1,4 +1,4 @@
-"""The table function request_counts: how many requests' URLs a pattern matches, by bucket and family.
+"""The table functions request_counts and request_counts_array: how many requests' URLs a pattern matches, by bucket.
 
 The window's start is exact to the microsecond (design section 4). Origins in whose own text the pattern is found are
 answered from `origin_hits`, by whole minutes, hours and days. The runs of all other origins are searched in the URL
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import apsw
 import msgspec
 
-from api.origins import DecidedOrigins, Origin
+from api.origins import DecidedOrigins
 from api.patterns import compile_pattern
-from api.remembered import BlockCounts, Edge, HourCounts, Known, Remembered, Subject
+from api.remembered import BlockCounts, CountsArray, Edge, HourCounts, Remembered, Stamp, Subject
 from api.searching import Look, Search
 from schema.tables import DAY_GRAIN, HOUR_GRAIN, MINUTE_GRAIN
 from schema.timestamps import HOUR, MINUTE, SECOND, datetime_text, floor_to
@@ -53,69 +53,172 @@ FROM (
     GROUP BY bucket
 )
 """
+_TOTAL = (
+    "SELECT total(hits), min(bucket) FROM origin_hits WHERE project = ? AND origin = ? AND grain = ? AND bucket >= ?"
+)
 _BLOCKS = "SELECT id FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ?"
 _HOURS = """
 SELECT min_timestamp / 3600000000 AS hour, count(*), sum(id) FROM url_blocks WHERE max_timestamp >= ? GROUP BY hour
 """
+_BLOCKS_STAMP = "SELECT count(*), sum(id) FROM url_blocks WHERE max_timestamp >= ?"
 _BLOCKS_OVER = "SELECT id FROM url_blocks WHERE max_timestamp >= ? AND max_timestamp < ? AND min_timestamp < ?"
 _OLDEST_BLOCK = "SELECT min(max_timestamp) FROM url_blocks"
 _PAYLOAD = "SELECT payload FROM url_blocks WHERE id = ?"
 
 
-def request_counts(
-    db: apsw.Connection,
-    decompress: Decompress,
-    look: Look,
-    remembered: Remembered,
-    subject: Subject,
-    since: int,
-    grain: int,
-    decided: DecidedOrigins | None = None,
-) -> list[Row]:
-    """Rows to be added up by bucket, of the requests at or after `since` (µs); `grain` is the buckets' in seconds.
+class RequestCounts:
+    """One count of the requests at or after `since` (µs) whose URLs a pattern matches, by buckets of `grain` seconds.
 
-    Only events of the subject's projects count, whatever their URLs name. `look` is called between the pieces of a
-    search; what it raises leaves here, and what has been searched by then is remembered. Raises ParameterError for a
-    pattern that RE2 refuses.
+    Only events of the subject's projects count, whatever their URLs name. All is read in one transaction. `look` is
+    called between the pieces of a search; what it raises leaves here, and what has been searched by then is
+    remembered. Raises ParameterError for a pattern that RE2 refuses.
     """
-    search = Search(compile_pattern(subject.pattern), subject.projects, look)
-    known = remembered.known(subject)
-    first_minute = -floor_to(-since, MINUTE)
-    counts: Counter[tuple[int, int]] = Counter()  # by bucket and family set
-    origins, others = (decided or DecidedOrigins()).get(db, search, subject)
-    rows = list(_decided_sums(db, search, origins, first_minute, grain))
-    if others:
-        _add_searched(db, decompress, search, remembered, known, counts, since, grain)
-    if since < first_minute:
-        for families in _first_minute(db, decompress, search, remembered, known, since, first_minute):
-            counts[floor_to(since, grain * SECOND), families] += 1
-    rows += [_row(bucket, families, hits) for (bucket, families), hits in counts.items()]
-    return rows
 
+    def __init__(
+        self,
+        db: apsw.Connection,
+        decompress: Decompress,
+        look: Look,
+        remembered: Remembered,
+        subject: Subject,
+        since: int,
+        grain: int,
+        decided: DecidedOrigins | None = None,
+    ) -> None:
+        self._db = db
+        self._decompress = decompress
+        self._search = Search(compile_pattern(subject.pattern), subject.projects, look)
+        self._remembered = remembered
+        self._known = remembered.known(subject)
+        self._since = since
+        self._first_minute = -floor_to(-since, MINUTE)
+        self._grain = grain
+        self._origins, self._others = (decided or DecidedOrigins()).get(db, self._search, subject)
 
-def counts_array(rows: Iterable[Row]) -> tuple[bytes, int]:
-    """What `request_counts` gives, as the JSON array that usage.api-counts answers, and the number of its buckets."""
-    buckets: dict[int, Sequence[int]] = {}
-    for bucket, *hits in rows:
-        others = buckets.get(bucket)
-        buckets[bucket] = hits if others is None else list(map(add, others, hits))
-    counts = [
-        {
-            "timestamp": datetime_text(bucket),
-            "total_rest_requests": rest,
-            "total_storage_requests": storage,
-            "total_auth_requests": auth,
-            "total_realtime_requests": realtime,
-        }
-        for bucket, (rest, storage, auth, realtime, _) in sorted(buckets.items())[:_MOST_BUCKETS]
-    ]
-    return _encode(counts), len(counts)
+    def rows(self) -> list[Row]:
+        """Rows to be added up by bucket."""
+        return [*self._in_whole_minutes(), *self._in_first_minute()]
+
+    def array(self) -> tuple[bytes, int]:
+        """The JSON array that usage.api-counts answers, and the number of its buckets.
+
+        While windows begin in the same minute and nothing has come, only that minute is counted anew.
+        """
+        window, stamp = (self._grain, self._first_minute), self._stamp()
+        known = self._known.arrays.get(window)
+        if known is None or known.stamp != stamp:
+            buckets = _added(self._in_whole_minutes())
+            first = next(iter(buckets.items()), None)
+            known = CountsArray(stamp, first, [_written(*bucket) for bucket in buckets.items()])
+            self._remembered.keep_array(self._known, window, known)
+        objects = known.objects
+        for bucket, hits in _added(self._in_first_minute()).items():  # one at most, and no later than the others
+            if known.first is not None and known.first[0] == bucket:
+                objects = [_written(bucket, map(add, hits, known.first[1])), *objects[1:]]
+            else:
+                objects = [_written(bucket, hits), *objects]
+        objects = objects[:_MOST_BUCKETS]
+        return b"[%b]" % b",".join(objects), len(objects)
+
+    def _stamp(self) -> Stamp:
+        """Differs from that of any other state of the database with other counts from the first whole minute on.
+
+        Hits only grow, but for buckets that go for good, the oldest first; and new blocks have larger ids than all
+        before, so that their number and the sum of their ids are never the same again.
+        """
+        coarser = HOUR_GRAIN if self._grain == MINUTE_GRAIN else DAY_GRAIN
+        start = floor_to(self._first_minute, coarser * SECOND)
+        totals: list[Any] = []
+        for project, origin in self._origins:
+            self._search.look()
+            totals += self._db.execute(_TOTAL, (project, origin, coarser, start))
+        blocks = self._db.execute(_BLOCKS_STAMP, (self._first_minute,)).fetchone() if self._others else None
+        return self._origins, totals, blocks
+
+    def _in_whole_minutes(self) -> Iterator[Row]:
+        """What lies in the window's whole minutes."""
+        yield from self._decided()
+        if self._others:
+            yield from _rows(self._searched())
+
+    def _decided(self) -> Iterator[Row]:
+        """The hits of origins that decide for all their URLs."""
+        size = self._grain * SECOND
+        for project, origin in self._origins:
+            self._search.look()
+            for at, piece, end in _pieces(self._first_minute, self._grain):
+                sums = _sums(self._db.execute(_SUMS, (project, origin, piece, at, end)).get)
+                yield from sums if piece == self._grain else (Row(floor_to(at, size), *hits) for at, *hits in sums)
+
+    def _searched(self) -> Counter[tuple[int, int]]:
+        """The hits of all other origins by bucket and family set.
+
+        An hour that counts as a whole is added up once, and anew when its blocks are others.
+        """
+        size, known = self._grain * SECOND, self._known
+        counts: Counter[tuple[int, int]] = Counter()
+        whole = -floor_to(-self._first_minute, HOUR) if size >= HOUR else _FOREVER
+        changed = False
+
+        def block_counts(start: int, end: int) -> Iterator[BlockCounts]:
+            nonlocal changed
+            for (number,) in self._db.execute(_BLOCKS, (start, end)):
+                found = known.blocks.get(number)
+                if found is None:
+                    changed = True
+                    block = self._block(number)
+                    found = BlockCounts(block, self._search.matched(block))
+                    self._remembered.keep(known, number, found)
+                yield found
+
+        for found in block_counts(self._since, whole):
+            for minute, families, hits in found.by_minute(self._first_minute):
+                counts[floor_to(minute, size), families] += hits
+        hours = {number * HOUR: blocks for number, *blocks in self._db.execute(_HOURS, (whole,))}
+        changed = changed or any(hour >= whole and hour not in hours for hour in list(known.hours))
+        for hour, blocks in hours.items():
+            of_hour = known.hours.get(hour)
+            if of_hour is None or of_hour.blocks != blocks:
+                changed = True
+                totals = sum((found.totals for found in block_counts(hour, hour + HOUR)), Counter())
+                of_hour = HourCounts(blocks, totals)
+                self._remembered.keep_hour(known, hour, of_hour)
+            bucket = floor_to(hour, size)
+            for families, hits in of_hour.totals.items():
+                counts[bucket, families] += hits
+        if changed:
+            present = {number for (number,) in self._db.execute(_BLOCKS, (self._since, _FOREVER))}
+            self._remembered.forget_gone(known, present, self._db.execute(_OLDEST_BLOCK).get or 0, self._since)
+        return counts
+
+    def _in_first_minute(self) -> Iterator[Row]:
+        """What lies in the window's first, partial minute, decided or not."""
+        end, since = self._first_minute, self._since
+        if since == end:
+            return
+        counts: Counter[tuple[int, int]] = Counter()
+        bucket = floor_to(since, self._grain * SECOND)
+        for (number,) in self._db.execute(_BLOCKS_OVER, (since, end + HOUR, end)):
+            edge = self._known.edges.get(number)
+            if edge is None or edge.minute != end - MINUTE:
+                edge = Edge(end - MINUTE, self._search.matched_between(self._block(number), end - MINUTE, end))
+                self._remembered.keep_edge(self._known, number, edge)
+            for families in edge.since(since):
+                counts[bucket, families] += 1
+        yield from _rows(counts)
+
+    def _block(self, number: int) -> UrlBlock:
+        """A block that is to be searched, in the transaction that has found its id."""
+        self._search.look()
+        block = _block(self._db, self._decompress, number)
+        assert block is not None
+        return block
 
 
 def go_on(
     db: apsw.Connection, decompress: Decompress, look: Look, remembered: Remembered, subject: Subject, since: int
 ) -> None:
-    """Search what `request_counts` would have to search, and remember it.
+    """Search what `RequestCounts` would have to search, and remember it.
 
     Outside of a transaction, so that it holds back no checkpoint: blocks may go meanwhile.
     """
@@ -130,98 +233,34 @@ def go_on(
                 remembered.keep(known, number, BlockCounts(block, search.matched(block)))
 
 
-def _decided_sums(
-    db: apsw.Connection, search: Search, origins: Iterable[Origin], since: int, grain: int
-) -> Iterator[Row]:
-    """The hits of origins that decide for all their URLs."""
-    size = grain * SECOND
-    for project, origin in origins:
-        search.look()
-        for at, piece, end in _pieces(since, grain):
-            sums = _sums(db.execute(_SUMS, (project, origin, piece, at, end)).get)
-            yield from sums if piece == grain else (Row(floor_to(bucket, size), *hits) for bucket, *hits in sums)
+def _rows(counts: Counter[tuple[int, int]]) -> Iterator[Row]:
+    """The rows of hits by bucket and family set."""
+    for (bucket, families), hits in counts.items():
+        rest, storage, auth, realtime = (hits * (families >> bit & 1) for bit in range(4))
+        yield Row(bucket, rest, storage, auth, realtime, hits)
 
 
-def _row(bucket: int, families: int, hits: int) -> Row:
-    rest, storage, auth, realtime = (hits * (families >> bit & 1) for bit in range(4))
-    return Row(bucket, rest, storage, auth, realtime, hits)
+def _added(rows: Iterable[Row]) -> dict[int, Sequence[int]]:
+    """The hits of each family, and all, by bucket and in its order."""
+    buckets: dict[int, Sequence[int]] = {}
+    for bucket, *hits in rows:
+        others = buckets.get(bucket)
+        buckets[bucket] = hits if others is None else list(map(add, others, hits))
+    return dict(sorted(buckets.items()))
 
 
-def _add_searched(
-    db: apsw.Connection,
-    decompress: Decompress,
-    search: Search,
-    remembered: Remembered,
-    known: Known,
-    counts: Counter[tuple[int, int]],
-    since: int,
-    grain: int,
-) -> None:
-    """Add the hits of all other origins, from the window's first whole minute on.
-
-    An hour that counts as a whole is added up once, and anew when its blocks are others: new ones have larger ids than
-    all before, so that their number and the sum of their ids are never the same again.
-    """
-    size, first_minute = grain * SECOND, -floor_to(-since, MINUTE)
-    whole = -floor_to(-first_minute, HOUR) if size >= HOUR else _FOREVER
-    changed = False
-
-    def block_counts(start: int, end: int) -> Iterator[BlockCounts]:
-        nonlocal changed
-        for (number,) in db.execute(_BLOCKS, (start, end)):
-            found = known.blocks.get(number)
-            if found is None:
-                changed = True
-                block = _present(db, decompress, search, number)
-                found = BlockCounts(block, search.matched(block))
-                remembered.keep(known, number, found)
-            yield found
-
-    for found in block_counts(since, whole):
-        for minute, families, hits in found.by_minute(first_minute):
-            counts[floor_to(minute, size), families] += hits
-    hours = {number * HOUR: blocks for number, *blocks in db.execute(_HOURS, (whole,))}
-    changed = changed or any(hour >= whole and hour not in hours for hour in list(known.hours))
-    for hour, blocks in hours.items():
-        known_hour = known.hours.get(hour)
-        if known_hour is None or known_hour.blocks != blocks:
-            changed = True
-            known_hour = HourCounts(blocks, sum((found.totals for found in block_counts(hour, hour + HOUR)), Counter()))
-            remembered.keep_hour(known, hour, known_hour)
-        bucket = floor_to(hour, size)
-        for families, hits in known_hour.totals.items():
-            counts[bucket, families] += hits
-    if changed:
-        present = {number for (number,) in db.execute(_BLOCKS, (since, _FOREVER))}
-        remembered.forget_gone(known, present, db.execute(_OLDEST_BLOCK).get or 0, since)
-
-
-def _first_minute(
-    db: apsw.Connection,
-    decompress: Decompress,
-    search: Search,
-    remembered: Remembered,
-    known: Known,
-    since: int,
-    end: int,
-) -> Iterator[int]:
-    """The family sets of the requests in the window's first, partial minute, which ends at `end` (µs)."""
-    minute = end - MINUTE
-    for (number,) in db.execute(_BLOCKS_OVER, (since, end + HOUR, end)):
-        edge = known.edges.get(number)
-        if edge is None or edge.minute != minute:
-            block = _present(db, decompress, search, number)
-            edge = Edge(minute, search.matched_between(block, minute, end))
-            remembered.keep_edge(known, number, edge)
-        yield from edge.since(since)
-
-
-def _present(db: apsw.Connection, decompress: Decompress, search: Search, number: int) -> UrlBlock:
-    """A block that is to be searched, in the transaction that has found its id."""
-    search.look()
-    block = _block(db, decompress, number)
-    assert block is not None
-    return block
+def _written(bucket: int, hits: Iterable[int]) -> bytes:
+    """A bucket as usage.api-counts answers it."""
+    rest, storage, auth, realtime, _ = hits
+    return _encode(
+        {
+            "timestamp": datetime_text(bucket),
+            "total_rest_requests": rest,
+            "total_storage_requests": storage,
+            "total_auth_requests": auth,
+            "total_realtime_requests": realtime,
+        }
+    )
 
 
 def _block(db: apsw.Connection, decompress: Decompress, number: int) -> UrlBlock | None:

@@ -5,20 +5,22 @@ import sqlite3
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import COUNTS_INTERVALS, DAY, HOUR, MINUTE, rows_agree
+from oracle import COUNTS_INTERVALS, DAY, HOUR, MINUTE, SECOND, rows_agree
 from test_api_reader import SET_GENERATION, in_another_process, reading
-from test_api_request_counts import NOW, PATTERNS, QUERY, Request, answered, histories, stored
+from test_api_request_counts import NOW, PATTERNS, QUERY, Request, answered, histories, oracle_of, stored
 
 import api.request_counts
 from api.background import Background, Stopped
 from api.reader import Reader, Searches
-from api.remembered import BlockCounts, Edge, Remembered, Subject
+from api.remembered import BlockCounts, CountsArray, Edge, Known, Remembered, Subject
 from schema.errors import QueryTimeout
 from schema.tables import make_store, store_path
 from schema.url_blocks import UrlBlock, pack_urls
@@ -60,6 +62,11 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(api.request_counts, "_block", reading_block)
     return blocks
+
+
+def of_arrays(known: Known) -> int:
+    """The bytes that a subject's arrays take, those of empty ones too."""
+    return sum(array.size for array in known.arrays.values())
 
 
 @settings(max_examples=12, deadline=None)
@@ -106,6 +113,51 @@ def test_an_origin_that_comes_later_decides_at_once(tmp_path: Path, interval: st
         assert sum(row["total_rest_requests"] for row in rows) == 2
 
 
+LATER = (  # to what has been there already: in the same minutes, in others, of an origin that decides and of others
+    "Request(0, batch=7), Request(59 * 60_000_000, batch=8)",
+    "Request(3 * 60_000_000, 'bbb', 'https://bbb.supabase.co/auth/aaa', batch=9)",
+    "Request(26 * 3600_000_000, url='wss://bbb/rest?aaa', batch=7), Request(5 * 86_400_000_000, batch=8)",
+    "Request(3600_000_000, 'bbb', 'https://aaa.supabase.co/storage', batch=7)",
+)
+
+
+@pytest.mark.parametrize("pattern", ["aaa", "aaa|/rest", "/rest", ".*"])
+def test_what_comes_later_is_in_the_arrays_that_were_asked_for_before(tmp_path: Path, pattern: str) -> None:
+    told = [Request(age * MINUTE, batch=age % 3) for age in (1, 2, 61, 25 * 60)]
+    stored(tmp_path, NOW, told)
+    with reading(tmp_path) as reader:
+        for later in (None, *LATER):
+            if later is not None:
+                told += eval(f"[{later}]", {"Request": Request})  # noqa: S307  # texts of this file
+                in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, f"[{later}]")
+            oracle = oracle_of(NOW, told)
+            for _, after in product(range(2), (0, 5 * SECOND)):
+                for interval in COUNTS_INTERVALS:
+                    rows = answered(reader, NOW + after, pattern, interval)
+                    rows_agree(rows, oracle.api_counts(NOW + after, pattern, interval))
+
+
+def test_whole_minutes_are_counted_once_while_nothing_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path, NOW, [Request(age * MINUTE - 9 * SECOND, batch=age % 3) for age in range(1, 70)])
+    counted: list[str] = []
+    count = api.request_counts.RequestCounts._in_whole_minutes
+
+    def counting(self: api.request_counts.RequestCounts) -> Iterator[api.request_counts.Row]:
+        counted.append(self._search.pattern.text)
+        return count(self)
+
+    monkeypatch.setattr(api.request_counts.RequestCounts, "_in_whole_minutes", counting)
+    with reading(tmp_path) as reader:
+        for after in range(5):
+            for pattern in ("aaa", "/rest"):
+                assert len(answered(reader, NOW + after * SECOND, pattern, "minutely")) == 60
+        assert counted == ["aaa", "/rest"]
+        in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, "[Request(0, 'bbb', 'https://bbb/x', batch=7)]")
+        assert len(answered(reader, NOW, "aaa", "minutely")) == 60
+        assert len(answered(reader, NOW + MINUTE, "aaa", "minutely")) == 59
+        assert counted == ["aaa", "/rest", "aaa", "aaa"]  # another block to look at, and another minute
+
+
 def test_a_block_is_searched_once_and_anew_when_it_has_been_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,11 +202,10 @@ def test_remembered_counts_follow_sealing_pruning_and_late_events(
     in_another_process(RUN, store_path(tmp_path, 1), "DELETE FROM url_blocks WHERE id = 8")
     assert total() == 2
     assert len(known.blocks) == 2
-    size = reader._searches.remembered.size
-    assert 0 < size < 2000
+    assert 0 < reader._searches.remembered.size - of_arrays(known) < 2000
     in_another_process(RUN, store_path(tmp_path, 1), "DELETE FROM url_blocks")
     assert total() == 0
-    assert reader._searches.remembered.size == 0
+    assert reader._searches.remembered.size == of_arrays(known)
 
 
 def test_another_generation_is_searched_anew(tmp_path: Path) -> None:
@@ -165,7 +216,8 @@ def test_another_generation_is_searched_anew(tmp_path: Path) -> None:
     assert len(answered(reader, NOW, "/rest", "1day")) == 1
     in_another_process(SET_GENERATION, tmp_path, 2)
     assert answered(reader, NOW, "/rest", "1day") == []
-    assert reader._searches.remembered.size == 0
+    remembered = reader._searches.remembered
+    assert remembered.size == of_arrays(remembered.known(Subject(2, "/rest", None)))
 
 
 def test_scopes_are_remembered_apart(tmp_path: Path) -> None:
@@ -228,11 +280,26 @@ def test_edges_are_bounded_in_number_and_memory_and_answer_from_a_time_on() -> N
     assert remembered.size == 0
 
 
+def test_arrays_are_bounded_in_number_and_memory() -> None:
+    remembered = Remembered(20_000)
+    known = remembered.known(Subject(1, "p", None))
+    for number in range(100):
+        window = 60, number % 20
+        remembered.keep_array(known, window, CountsArray(((), (), None), None, [b"x" * 100] * (number % 9)))
+        assert window in known.arrays
+        assert remembered.size == known.size == of_arrays(known) <= 20_000
+        assert len(known.arrays) <= 8
+    remembered.keep_array(known, (60, 0), CountsArray(((), (), None), None, [b"x" * 100] * 1000))  # too much
+    assert (60, 0) not in known.arrays
+    assert remembered.size == known.size == of_arrays(known)
+
+
 def test_what_is_forgotten_meanwhile_is_not_kept() -> None:
     remembered = Remembered(20_000)
     known = remembered.known(Subject(1, "a", None))
     remembered.known(Subject(2, "a", None))
     remembered.keep(known, 1, counted(60))
+    remembered.keep_array(known, (60, 0), CountsArray(((), (), None), None, []))
     assert (remembered.size, known.blocks) == (0, {})
 
 

@@ -17,7 +17,7 @@ from api.bodies import body, row_count
 from api.deadline import Deadline
 from api.reader import Reader
 from api.remembered import Remembered, Subject
-from api.request_counts import request_counts
+from api.request_counts import RequestCounts
 from schema.blocks import Decompressor
 from schema.errors import ParameterError, QueryTimeout
 from schema.saved_queries import load_saved_queries
@@ -76,16 +76,25 @@ def histories(draw: st.DrawFn) -> tuple[int, list[Request]]:
 
 def stored(data: Path, now: int, requests: list[Request]) -> Oracle:
     """Fill a store with requests, batch by batch, and an oracle with the same."""
+    fill(data, _batches(now, requests))
+    return oracle_of(now, requests)
+
+
+def oracle_of(now: int, requests: list[Request]) -> Oracle:
+    """An oracle that has been told these requests."""
     oracle = Oracle(LOG, "edge", "functions")
+    for records in _batches(now, requests):
+        oracle.feed(records)
+    return oracle
+
+
+def _batches(now: int, requests: list[Request]) -> list[list[Record]]:
     batches: dict[int, list[Record]] = {}
     for offset, request in enumerate(requests):
         fields = {"url": request.url} | ({} if request.path is None else {"path": request.path})
         event = {"timestamp": now - request.age, "project": request.project, "metadata": {"request": fields}}
         batches.setdefault(request.batch, []).append(Record("edge", 0, offset, 0, json.dumps(event).encode()))
-    for records in batches.values():
-        oracle.feed(records)
-    fill(data, batches.values())
-    return oracle
+    return [*batches.values()]
 
 
 def answered(
@@ -204,7 +213,7 @@ def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str, 
     db = apsw.Connection(str(store_path(tmp_path, 1)), flags=apsw.SQLITE_OPEN_READONLY)
     look, subject = Looks(looks).check, Subject(1, pattern, None)
     with pytest.raises(QueryTimeout, match="longer than 0 s"):
-        list(request_counts(db, Decompressor().decompress, look, Remembered(0), subject, 0, 60))
+        RequestCounts(db, Decompressor().decompress, look, Remembered(0), subject, 0, 60).rows()
     db.close()
 
 
