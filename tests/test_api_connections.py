@@ -158,7 +158,7 @@ def test_a_query_that_still_waits_is_forgotten_with_its_client(own: Filled) -> N
     with connect(own) as connection:
         connection.sendall(f"GET {SLOW}1 HTTP/1.1\r\nHost: x\r\nX-API-KEY: {own.key}\r\n\r\n".encode())
         time.sleep(0.2)
-    wait_for("its line", lambda: '"status": 499' in own.api.log.read_text(), 1)
+    wait_for("its line", lambda: '"status":499' in own.api.log.read_text(), 1)
     for thread in running:
         thread.join()
 
