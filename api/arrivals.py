@@ -4,7 +4,7 @@ from collections import defaultdict
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from api.deadline import Deadline, read_transaction
+from api.deadline import Deadline, ReadTransaction
 from api.matching_entries import Filters
 from api.reader import Reader
 from api.recent_entries import EntryRow, entry_row
@@ -44,7 +44,7 @@ class Follower(Reader):
         """
         db = self._current()
         deadline = Deadline(STEP_SECONDS)
-        with read_transaction(db, deadline):
+        with ReadTransaction(db, deadline):
             end = self.end()
             if place.generation != end.generation or end.block - place.block > FOLLOWED_BLOCKS:
                 return Step([], end, True)

@@ -18,7 +18,8 @@ class Background:
     """One thread that runs searches while no query runs."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: dict[Hashable, Callable[[], None]] = {}
         self._queries = 0
         self._stopped = False
@@ -29,13 +30,14 @@ class Background:
         return self
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:
             self._queries += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
+        with self._lock:
             self._queries -= 1
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     def go_on(self, name: Hashable, search: Callable[[], None]) -> None:
         """Run a search when its turn comes, unless one of that name is waiting or running."""

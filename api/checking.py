@@ -10,7 +10,7 @@ from typing import NoReturn
 import apsw
 import apsw.ext
 
-from api.deadline import Deadline
+from api.deadline import Deadline, Interrupting
 from api.reader import Reader, Value
 from schema.errors import SavedQueryError
 from schema.resources import Parameter, SavedQuery
@@ -55,7 +55,7 @@ def _check(db: apsw.Connection, query: SavedQuery) -> None:
     examples = {parameter.name: _example(parameter) for parameter in query.parameters}
     cursor = db.cursor()
     try:
-        with Deadline(_SECONDS).interrupting(db):
+        with Interrupting(db, Deadline(_SECONDS)):
             cursor.execute(query.sql, {**examples, "now": _NOW}).fetchone()
     except TypeError as error:  # a table function without one of its arguments
         _fail(query, str(error))

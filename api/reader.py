@@ -14,7 +14,7 @@ import apsw
 
 from api.background import Background
 from api.databases import ControlReader, open_database
-from api.deadline import Deadline, read_transaction
+from api.deadline import Deadline, ReadTransaction
 from api.entry_arrays import WrittenBlocks, recent_entries_array
 from api.freshness import Progress, complete_until
 from api.functions import let_only_read, register_functions
@@ -98,7 +98,7 @@ class Reader:
             db = self._current(generation)
             self._deadline = deadline = Deadline(seconds)
             self._projects = projects
-            with read_transaction(db, deadline):
+            with ReadTransaction(db, deadline):
                 complete = self._complete_until(db)
                 cursor = db.cursor()
                 cursor.execute(query.sql, {**parameters, "now": now})

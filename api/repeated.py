@@ -11,6 +11,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import apsw
@@ -26,6 +27,7 @@ from api.meters import IN_FLIGHT
 from api.questions import Kept, Question
 from schema.clock import Clock
 from schema.errors import Overloaded, StoreError
+from schema.timestamps import SECOND
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -154,8 +156,15 @@ class Repeated:
 
 
 def _own_fields(kept: Kept, origin: str, now: int) -> list[tuple[bytes, bytes]]:
-    fields = [(name.encode(), value.encode()) for name, value in passing_fields(kept.as_of, origin, now).items()]
-    fields += ((b"etag", kept.tag.encode()), (b"content-length", b"%d" % len(kept.body)))
+    fields = [(b"etag", kept.tag.encode()), (b"content-length", b"%d" % len(kept.body))]
+    fields += _passing(kept.as_of // SECOND, origin, now // SECOND)
     if COMPLETE_UNTIL in kept.headers:
         fields.append((_COMPLETE_UNTIL, kept.headers[COMPLETE_UNTIL].encode()))
     return fields
+
+
+@lru_cache(maxsize=64)
+def _passing(as_of: int, origin: str, now: int) -> Fields:
+    """The fields of the moment; both times in seconds, as all of these are."""
+    fields = passing_fields(as_of * SECOND, origin, now * SECOND)
+    return tuple((name.encode(), value.encode()) for name, value in fields.items())
