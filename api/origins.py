@@ -1,7 +1,7 @@
 """Origins that decide for all their URLs: those in whose own text a pattern is found, whatever follows."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -52,13 +52,13 @@ class DecidedOrigins:
         """The state of the database is another one."""
         self._known.clear()
 
-    def get(self, db: apsw.Connection, search: Search, subject: Subject) -> Decided:
-        """What is decided of a subject."""
+    def get(self, db: apsw.Connection, search: Callable[[], Search], subject: Subject) -> Decided:
+        """What is decided of a subject; `search` gives its search, where that is needed."""
         if len(self._known) >= _MOST_DECIDED:
             self._known.clear()
         decided = self._known.get(subject)
         if decided is None:
-            decided = self._known[subject] = _decide(db, search)
+            decided = self._known[subject] = _decide(db, search())
         return decided
 
 

@@ -78,7 +78,7 @@ class Edge:
         self._times = array("q", [time for time, _ in ordered])
         self._families = bytes(families for _, families in ordered)
 
-    def since(self, since: int) -> Iterable[int]:
+    def since(self, since: int) -> bytes:
         """The family sets of those at or after `since` (µs)."""
         return self._families[bisect_left(self._times, since) :]
 
@@ -101,19 +101,22 @@ class HourCounts(NamedTuple):
 
 
 class CountsArray(NamedTuple):
-    """The counts of a window's whole minutes: its first bucket (µs) and that one's hits, each bucket as answered.
+    """A window's counts: how many buckets its whole minutes give, the first with its hits, the rest as answered.
 
-    They hold for every state of the database that has this stamp.
+    Beside them the minute in which it begins. All holds for every state of the database that has this stamp.
     """
 
     stamp: Stamp
-    first: tuple[int, Sequence[int]] | None
-    objects: list[bytes]
+    buckets: int
+    first: Sequence[tuple[int, ...]]
+    rest: bytes
+    edges: Sequence[Edge]
 
     @property
     def size(self) -> int:
         """Roughly its bytes in memory."""
-        return 3 * _OF_EACH_BLOCK + sum(map(sys.getsizeof, self.objects)) + 200 * len(self.stamp[1])
+        edges = sum(edge.size for edge in self.edges)
+        return 3 * _OF_EACH_BLOCK + 200 * len(self.stamp[1]) + len(self.rest) + edges
 
 
 class Known:
@@ -142,13 +145,16 @@ class Remembered:
         self._most = most_bytes
         self._lock = threading.Lock()
         self._known: OrderedDict[Subject, Known] = OrderedDict()
+        self._generation = 0
         self.size = 0
 
     def known(self, subject: Subject) -> Known:
         """What is known of a subject, which is the last that will be forgotten. Older generations are forgotten."""
         with self._lock:
-            for other in [old for old in self._known if old.generation < subject.generation]:
-                self._drop(other)
+            if subject.generation > self._generation:
+                self._generation = subject.generation
+                for other in [old for old in self._known if old.generation < subject.generation]:
+                    self._drop(other)
             known = self._known.get(subject)
             if known is None:
                 known = self._known[subject] = Known(subject)

@@ -7,7 +7,9 @@ the few blocks that overlap it, once while windows begin in that minute.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
 from operator import add
 from typing import Any, NamedTuple
 
@@ -87,41 +89,49 @@ class RequestCounts:
     ) -> None:
         self._db = db
         self._decompress = decompress
-        self._search = Search(compile_pattern(subject.pattern), subject.projects, look)
+        self._subject = subject
+        self._look = look
         self._remembered = remembered
         self._known = remembered.known(subject)
         self._since = since
         self._first_minute = -floor_to(-since, MINUTE)
         self._grain = grain
-        self._origins, self._others = (decided or DecidedOrigins()).get(db, self._search, subject)
+        self._origins, self._others = (decided or DecidedOrigins()).get(db, lambda: self._search, subject)
 
     def rows(self) -> list[Row]:
         """Rows to be added up by bucket."""
-        return [*self._in_whole_minutes(), *self._in_first_minute()]
+        return [*self._in_whole_minutes(), *self._in_first_minute(self._edges())]
 
     def array(self) -> tuple[bytes, int]:
         """The JSON array that usage.api-counts answers, and the number of its buckets.
 
         While windows begin in the same minute and nothing has come, only that minute is counted anew.
         """
+        known = self._array()
+        buckets = _added([*known.first, *self._in_first_minute(known.edges)])  # two at most
+        count, rest = known.buckets - len(known.first) + len(buckets), known.rest
+        if count > _MOST_BUCKETS:
+            count, rest = _MOST_BUCKETS, rest[: rest.rindex(b",{")]
+        return b"[%b%b]" % (b",".join([_written(*bucket) for bucket in buckets.items()]), rest), count
+
+    @cached_property
+    def _search(self) -> Search:
+        return Search(compile_pattern(self._subject.pattern), self._subject.projects, self._look)
+
+    def _array(self) -> CountsArray:
+        """What holds for all windows that begin in the same minute, as long as nothing has come."""
         window, stamp = (self._grain, self._first_minute), self._stamp()
         known = self._known.arrays.get(window)
         if known is None or known.stamp != stamp:
             buckets = _added(self._in_whole_minutes())
-            first = next(iter(buckets.items()), None)
-            known = CountsArray(stamp, first, [_written(*bucket) for bucket in buckets.items()])
+            first = [(bucket, *hits) for bucket, hits in islice(buckets.items(), 1)]
+            rest = b"".join([b"," + _written(*bucket) for bucket in islice(buckets.items(), 1, _MOST_BUCKETS)])
+            known = CountsArray(stamp, min(len(buckets), _MOST_BUCKETS), first, rest, self._edges())
             self._remembered.keep_array(self._known, window, known)
-        objects = known.objects
-        for bucket, hits in _added(self._in_first_minute()).items():  # one at most, and no later than the others
-            if known.first is not None and known.first[0] == bucket:
-                objects = [_written(bucket, map(add, hits, known.first[1])), *objects[1:]]
-            else:
-                objects = [_written(bucket, hits), *objects]
-        objects = objects[:_MOST_BUCKETS]
-        return b"[%b]" % b",".join(objects), len(objects)
+        return known
 
     def _stamp(self) -> Stamp:
-        """Differs from that of any other state of the database with other counts from the first whole minute on.
+        """Differs from that of any other state of the database with other counts, or blocks over the first minute.
 
         Hits only grow, but for buckets that go for good, the oldest first; and new blocks have larger ids than all
         before, so that their number and the sum of their ids are never the same again.
@@ -130,10 +140,9 @@ class RequestCounts:
         start = floor_to(self._first_minute, coarser * SECOND)
         totals: list[Any] = []
         for project, origin in self._origins:
-            self._search.look()
+            self._look()
             totals += self._db.execute(_TOTAL, (project, origin, coarser, start))
-        blocks = self._db.execute(_BLOCKS_STAMP, (self._first_minute,)).fetchone() if self._others else None
-        return self._origins, totals, blocks
+        return self._origins, totals, self._db.execute(_BLOCKS_STAMP, (self._first_minute - MINUTE,)).fetchone()
 
     def _in_whole_minutes(self) -> Iterator[Row]:
         """What lies in the window's whole minutes."""
@@ -145,7 +154,7 @@ class RequestCounts:
         """The hits of origins that decide for all their URLs."""
         size = self._grain * SECOND
         for project, origin in self._origins:
-            self._search.look()
+            self._look()
             for at, piece, end in _pieces(self._first_minute, self._grain):
                 sums = _sums(self._db.execute(_SUMS, (project, origin, piece, at, end)).get)
                 yield from sums if piece == self._grain else (Row(floor_to(at, size), *hits) for at, *hits in sums)
@@ -191,25 +200,29 @@ class RequestCounts:
             self._remembered.forget_gone(known, present, self._db.execute(_OLDEST_BLOCK).get or 0, self._since)
         return counts
 
-    def _in_first_minute(self) -> Iterator[Row]:
-        """What lies in the window's first, partial minute, decided or not."""
-        end, since = self._first_minute, self._since
-        if since == end:
-            return
-        counts: Counter[tuple[int, int]] = Counter()
-        bucket = floor_to(since, self._grain * SECOND)
-        for (number,) in self._db.execute(_BLOCKS_OVER, (since, end + HOUR, end)):
+    def _edges(self) -> list[Edge]:
+        """The minute in which the window begins, of the blocks that have requests there, decided or not."""
+        end = self._first_minute
+        start = end - MINUTE
+        edges: list[Edge] = []
+        for (number,) in self._db.execute(_BLOCKS_OVER, (start, end + HOUR, end)):
             edge = self._known.edges.get(number)
-            if edge is None or edge.minute != end - MINUTE:
-                edge = Edge(end - MINUTE, self._search.matched_between(self._block(number), end - MINUTE, end))
+            if edge is None or edge.minute != start:
+                edge = Edge(start, self._search.matched_between(self._block(number), start, end))
                 self._remembered.keep_edge(self._known, number, edge)
-            for families in edge.since(since):
-                counts[bucket, families] += 1
-        yield from _rows(counts)
+            edges.append(edge)
+        return edges
+
+    def _in_first_minute(self, edges: Iterable[Edge]) -> Iterator[Row]:
+        """What of that minute lies in the window."""
+        hits = Counter(b"".join([edge.since(self._since) for edge in edges]))
+        if hits:
+            bucket = floor_to(self._since, self._grain * SECOND)
+            yield from _rows({(bucket, families): count for families, count in hits.items()})
 
     def _block(self, number: int) -> UrlBlock:
         """A block that is to be searched, in the transaction that has found its id."""
-        self._search.look()
+        self._look()
         block = _block(self._db, self._decompress, number)
         assert block is not None
         return block
@@ -233,14 +246,14 @@ def go_on(
                 remembered.keep(known, number, BlockCounts(block, search.matched(block)))
 
 
-def _rows(counts: Counter[tuple[int, int]]) -> Iterator[Row]:
+def _rows(counts: Mapping[tuple[int, int], int]) -> Iterator[Row]:
     """The rows of hits by bucket and family set."""
     for (bucket, families), hits in counts.items():
         rest, storage, auth, realtime = (hits * (families >> bit & 1) for bit in range(4))
         yield Row(bucket, rest, storage, auth, realtime, hits)
 
 
-def _added(rows: Iterable[Row]) -> dict[int, Sequence[int]]:
+def _added(rows: Iterable[tuple[int, ...]]) -> dict[int, Sequence[int]]:
     """The hits of each family, and all, by bucket and in its order."""
     buckets: dict[int, Sequence[int]] = {}
     for bucket, *hits in rows:

@@ -285,11 +285,11 @@ def test_arrays_are_bounded_in_number_and_memory() -> None:
     known = remembered.known(Subject(1, "p", None))
     for number in range(100):
         window = 60, number % 20
-        remembered.keep_array(known, window, CountsArray(((), (), None), None, [b"x" * 100] * (number % 9)))
+        remembered.keep_array(known, window, CountsArray(((), (), None), 0, (), bytes(100 * (number % 9)), ()))
         assert window in known.arrays
         assert remembered.size == known.size == of_arrays(known) <= 20_000
         assert len(known.arrays) <= 8
-    remembered.keep_array(known, (60, 0), CountsArray(((), (), None), None, [b"x" * 100] * 1000))  # too much
+    remembered.keep_array(known, (60, 0), CountsArray(((), (), None), 0, (), bytes(100_000), ()))  # too much
     assert (60, 0) not in known.arrays
     assert remembered.size == known.size == of_arrays(known)
 
@@ -299,7 +299,7 @@ def test_what_is_forgotten_meanwhile_is_not_kept() -> None:
     known = remembered.known(Subject(1, "a", None))
     remembered.known(Subject(2, "a", None))
     remembered.keep(known, 1, counted(60))
-    remembered.keep_array(known, (60, 0), CountsArray(((), (), None), None, []))
+    remembered.keep_array(known, (60, 0), CountsArray(((), (), None), 0, (), b"", ()))
     assert (remembered.size, known.blocks) == (0, {})
 
 
