@@ -5,6 +5,7 @@ become 800. So what was quick the last time is computed in the loop, where nobod
 there, and takes a thread where that is not enough. docs/decisions/0005-readers.md has the figures.
 """
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
@@ -55,6 +56,7 @@ class Answers:
         self.has_free_thread = self._pool.has_free_thread
         self._quick: OrderedDict[Question, None] = OrderedDict()
         self._own = Reader(data, self._searches, hurried=True)
+        self._holding = False
         self._local = threading.local()
         self._readers = [self._own]
         self.computed = 0
@@ -98,6 +100,8 @@ class Answers:
         self.computed += 1
         began = time.perf_counter()
         try:
+            if not self._holding:
+                self._hold(generation)
             kept = self._answer(self._own, question, _MOST_SECONDS, generation)
         except (QueryTimeout, apsw.BusyError):
             self._quick.pop(question, None)
@@ -107,6 +111,16 @@ class Answers:
             self._turns.took(took)
         self._note(question, took <= 2 * _QUICK_SECONDS)  # other processes may have had half of it
         return kept
+
+    def _hold(self, generation: int | None) -> None:
+        """Answer all questions of this round of the loop from one state: they were here before it was looked at."""
+        self._own.hold(generation)
+        self._holding = True
+        asyncio.get_running_loop().call_soon(self._release)
+
+    def _release(self) -> None:
+        self._holding = False
+        self._own.release()
 
     def _note(self, question: Question, quick: bool) -> None:
         """Where a question belongs the next time."""

@@ -304,6 +304,61 @@ def test_answers_in_the_loop_see_what_others_commit_and_how_far_the_log_is_appli
 
 
 @pytest.mark.usefixtures("busy_machine")
+def test_all_of_one_round_of_the_loop_are_answered_from_one_state(tmp_path: Path) -> None:
+    fill(tmp_path, [])
+    answers = Answers(tmp_path, lambda: NOW, 30)
+    query = load_saved_queries()["functions.invocation-stats"]
+    asked = [plain(query, project=project, function_id=None, interval=None) for project in ("p", "q")]
+    references = [{"project_ref": project, "function_id": "f", "response": {}} for project in ("p", "q")]
+    event = json.dumps([{"timestamp": NOW, "metadata": metadata} for metadata in references])
+
+    async def act() -> None:
+        for one in asked:
+            await in_the_loop(answers, one)
+        await asyncio.sleep(0.01)
+        before = answers.at_once(asked[0], 1)
+        in_another_process(ADD, tmp_path, 0, event, Path(__file__).parent)
+        same = answers.at_once(asked[1], 1)
+        assert before is not None
+        assert same is not None
+        assert (before.rows, same.rows) == (0, 0)
+        assert same.headers == {**before.headers, "etag": same.tag}
+        await asyncio.sleep(0)
+        following = [await in_the_loop(answers, one) for one in asked]
+        assert [kept.rows for kept in following] == [1, 1]
+        assert COMPLETE_UNTIL in following[0].headers
+
+    asyncio.run(act())
+    answers.close()
+
+
+@pytest.mark.usefixtures("busy_machine")
+def test_what_fails_before_a_query_in_the_loop_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, [[Record("functions", 0, 0, NOW // 1000, b"[]")]])
+    answers = Answers(tmp_path, lambda: NOW, 30)
+    asked = plain(query_of("SELECT 1 AS one"))
+
+    def failing(_: object) -> None:
+        raise apsw.IOError("the disk")
+
+    async def act() -> None:
+        before = (await in_the_loop(answers, asked)).headers[COMPLETE_UNTIL]
+        in_another_process(ADD, tmp_path, 1, "[]", Path(__file__).parent)
+        with monkeypatch.context() as patch:
+            patch.setattr("api.reader.complete_until", failing)
+            for _ in range(2):
+                await asyncio.sleep(0)
+                with pytest.raises(apsw.IOError, match="the disk"):
+                    answers.at_once(asked, 1)
+        kept = answers.at_once(asked, 1)
+        assert kept is not None
+        assert kept.headers[COMPLETE_UNTIL] > before
+
+    asyncio.run(act())
+    answers.close()
+
+
+@pytest.mark.usefixtures("busy_machine")
 def test_what_takes_long_in_the_loop_without_its_query_takes_a_thread_the_next_time(tmp_path: Path) -> None:
     fill(tmp_path, [])
     length = 10

@@ -12,12 +12,12 @@ import pytest
 from falcon.asgi import App, Request, Response
 from test_api_caching import COUNTS, KEPT, LOGS, STATISTICS, Kept, edge, invocation
 from test_api_http import Api, Reply
-from test_api_reader import NOW, fill
+from test_api_reader import NOW, fill, in_another_process
 
 from api.access_log import Noted
 from api.auth import Caller, Gate
 from api.cache import Cache
-from api.databases import ControlReader
+from api.databases import ControlReader, Key
 from api.errors import install_errors
 from api.key_uses import KeyUses
 from api.meters import IN_FLIGHT
@@ -121,6 +121,11 @@ def test_a_request_that_differs_anywhere_is_another_one(kept: Kept) -> None:
     assert b"1.2.3.4" in kept.get(LOGS).content
 
 
+REVOKE = (
+    "import sys; from pathlib import Path; from ops.keys import revoke_key; revoke_key(Path(sys.argv[1]), sys.argv[2])"
+)
+
+
 class Failing:
     """Computes answers, until it is told how to fail; the application around it, without a server."""
 
@@ -177,6 +182,33 @@ def test_what_fails_is_told_once_and_as_ever(tmp_path: Path, error: FreshetError
         assert IN_FLIGHT.count == in_flight + 1, "the access log takes one away for each"
         failing.error = None
         assert (await failing.ask())[0] == 200
+
+    asyncio.run(act())
+
+
+def test_a_key_is_looked_at_once_a_round_of_the_loop_and_anew_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = Failing(tmp_path)
+    looked: list[str] = []
+    has = ControlReader.has
+
+    def looking(self: ControlReader, identifier: str, key: Key) -> bool:
+        looked.append(identifier)
+        return has(self, identifier, key)
+
+    async def statuses() -> list[int]:
+        return [status for status, _, _ in await asyncio.gather(*(failing.ask() for _ in range(5)))]
+
+    async def act() -> None:
+        assert (await failing.ask())[0] == 200
+        monkeypatch.setattr(ControlReader, "has", looking)
+        assert await statuses() == [200] * 5
+        assert len(looked) == 1
+        assert await statuses() == [200] * 5
+        assert len(looked) == 2
+        in_another_process(REVOKE, tmp_path, "one")
+        assert await statuses() == [401] * 5
 
     asyncio.run(act())
 
