@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
 import apsw
+import msgspec
 
 from api.remembered import Subject
 from api.searching import Search
@@ -13,7 +15,8 @@ from api.searching import Search
 Origin = tuple[str, str]
 """(project, origin)"""
 _ORIGINS_AT_ONCE = 1000
-_MOST_DECIDED = 256  # subjects
+_MOST_DECIDED = 256  # subjects, and scopes
+_encode = msgspec.json.Encoder().encode
 _ALL_PROJECTS = """
 SELECT min(project) FROM origin_hits
 UNION ALL SELECT (SELECT min(project) FROM origin_hits WHERE project > projects.project)
@@ -39,27 +42,45 @@ class Decided(NamedTuple):
 
 
 class DecidedOrigins:
-    """What has been decided over one state of the database, for the subjects asked for since it is that state.
+    """What has been decided for the subjects asked for last. It belongs to one connection.
 
-    Going through the origins of 200 projects takes 0.4 ms, and the state is the same for some hundred queries between
-    two commits. It belongs to one connection, and whoever has it clears it when that reads another state.
+    Going through the origins of 200 projects takes 0.4 ms, and commits seldom bring a new one: so that is done once
+    for each state of the database and scope, and what has been decided stays for as long as the origins are the same.
     """
 
     def __init__(self) -> None:
         self._known: dict[Subject, Decided] = {}
+        self._digests: dict[frozenset[str] | None, bytes] = {}
+        """Of a scope's origins."""
+        self._current: set[frozenset[str] | None] = set()
+        """The scopes whose digests are of the database's state."""
 
-    def clear(self) -> None:
+    def see_another_state(self) -> None:
         """The state of the database is another one."""
-        self._known.clear()
+        self._current.clear()
 
     def get(self, db: apsw.Connection, search: Callable[[], Search], subject: Subject) -> Decided:
         """What is decided of a subject; `search` gives its search, where that is needed."""
-        if len(self._known) >= _MOST_DECIDED:
-            self._known.clear()
+        if subject.projects not in self._current:
+            self._look_for_others(db, subject.projects)
         decided = self._known.get(subject)
         if decided is None:
+            if len(self._known) >= _MOST_DECIDED:
+                self._known.clear()
             decided = self._known[subject] = _decide(db, search())
         return decided
+
+    def _look_for_others(self, db: apsw.Connection, projects: frozenset[str] | None) -> None:
+        origins, digest = _origins(db, projects), sha256()
+        while some := list(islice(origins, _ORIGINS_AT_ONCE)):
+            digest.update(_encode(some))
+        if self._digests.get(projects) != digest.digest():
+            if len(self._digests) >= _MOST_DECIDED:
+                self._digests.clear()
+                self._current.clear()
+            self._digests[projects] = digest.digest()
+            self._known = {other: decided for other, decided in self._known.items() if other.projects != projects}
+        self._current.add(projects)
 
 
 def _decide(db: apsw.Connection, search: Search) -> Decided:

@@ -144,12 +144,12 @@ class Reader:
     def _look(self, db: apsw.Connection) -> None:
         """The first read of a transaction: now `data_version` tells of its state.
 
-        As long as that is the one of the last query, so are the positions, and what has been decided of origins.
+        As long as that is the one of the last query, so are the positions and the origins.
         """
         db.execute(_ANYTHING).fetchall()
         version = db.data_version()
         if version != self._version:
-            self._decided.clear()
+            self._decided.see_another_state()
             self._complete = complete_until(Progress(*row) for row in db.execute(_POSITIONS))
             self._version = version  # last: what fails on the way is done again
 

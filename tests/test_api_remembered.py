@@ -17,10 +17,12 @@ from oracle import COUNTS_INTERVALS, DAY, HOUR, MINUTE, SECOND, rows_agree
 from test_api_reader import SET_GENERATION, in_another_process, reading
 from test_api_request_counts import NOW, PATTERNS, QUERY, Request, answered, histories, oracle_of, stored
 
+import api.origins
 import api.request_counts
 from api.background import Background, Stopped
 from api.reader import Reader, Searches
 from api.remembered import BlockCounts, CountsArray, Edge, Known, Remembered, Subject
+from api.searching import Search
 from schema.errors import QueryTimeout
 from schema.tables import make_store, store_path
 from schema.url_blocks import UrlBlock, pack_urls
@@ -111,6 +113,33 @@ def test_an_origin_that_comes_later_decides_at_once(tmp_path: Path, interval: st
         in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, f"[Request(0, batch=8), *{others}]")
         rows = answered(reader, NOW, "bbb", interval)
         assert sum(row["total_rest_requests"] for row in rows) == 2
+
+
+def test_origins_decide_once_until_there_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path, NOW, [Request(2 * MINUTE), Request(MINUTE, "bbb", "https://bbb/x")])
+    decided: list[str] = []
+    decide = api.origins._decide
+
+    def deciding(db: Any, search: Search) -> api.origins.Decided:
+        decided.append(search.pattern.text)
+        return decide(db, search)
+
+    monkeypatch.setattr(api.origins, "_decide", deciding)
+    with reading(tmp_path) as reader:
+
+        def ask(later: str = "") -> list[str]:
+            """The patterns that had to decide, in each of two scopes, after this came."""
+            in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, f"[{later}]")
+            decided.clear()
+            for pattern, scope in product(("aaa", "bbb"), (None, frozenset({"aaa"}))):
+                answered(reader, NOW, pattern, "daily", scope)
+            return [*decided]
+
+        assert ask() == ["aaa", "aaa", "bbb", "bbb"]
+        assert ask() == []
+        assert ask("Request(0, batch=7), Request(0, 'bbb', 'https://bbb/y', batch=8)") == []
+        assert ask("Request(0, 'ccc', 'https://b/aaa', batch=7)") == ["aaa", "bbb"]
+        assert ask("Request(0, 'aaa', 'https://b/aaa', batch=7)") == ["aaa", "aaa", "bbb", "bbb"]
 
 
 LATER = (  # to what has been there already: in the same minutes, in others, of an origin that decides and of others
