@@ -30,6 +30,8 @@ from schema.errors import QueryTimeout
 _THREADS = 2  # with a connection each; docs/decisions/0005-readers.md
 _QUICK_SECONDS = 0.002
 """Of CPU time: the longest that a query may take to be called quick."""
+_FORGIVEN_SECONDS = 0.02
+"""Once in a row it may take so long: the first after a commit looks for new origins, and searches what has come."""
 _MOST_SECONDS = 0.05
 """How long a query that was quick may hold up the event loop; one that takes longer begins anew in a thread."""
 _MOST_QUICK = 4096  # questions remembered
@@ -54,7 +56,8 @@ class Answers:
         self._pool = Pool(_THREADS, waiting)
         self._turns = Turns(waiting)
         self.has_free_thread = self._pool.has_free_thread
-        self._quick: OrderedDict[Question, None] = OrderedDict()
+        self._quick: OrderedDict[Question, bool] = OrderedDict()
+        """Those to be computed in the loop, and whether they were quick the last time, too."""
         self._own = Reader(data, self._searches, hurried=True)
         self._holding = False
         self._local = threading.local()
@@ -70,8 +73,8 @@ class Answers:
             if in_the_loop is not None:
                 return in_the_loop
         self.computed += 1
-        kept, quick = await self._pool.run(partial(self._in_a_thread, question))
-        self._note(question, quick)
+        kept, seconds = await self._pool.run(partial(self._in_a_thread, question))
+        self._note(question, seconds)
         return kept
 
     def at_once(self, question: Question, generation: int) -> Kept | None:
@@ -98,7 +101,7 @@ class Answers:
 
     def _in_the_loop(self, question: Question, generation: int | None = None) -> Kept | None:
         self.computed += 1
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         try:
             if not self._holding:
                 self._hold(generation)
@@ -109,7 +112,7 @@ class Answers:
         finally:
             took = time.perf_counter() - began
             self._turns.took(took)
-        self._note(question, took <= 2 * _QUICK_SECONDS)  # other processes may have had half of it
+        self._note(question, time.thread_time() - cpu)
         return kept
 
     def _hold(self, generation: int | None) -> None:
@@ -122,25 +125,26 @@ class Answers:
         self._holding = False
         self._own.release()
 
-    def _note(self, question: Question, quick: bool) -> None:
-        """Where a question belongs the next time."""
-        if not quick:
+    def _note(self, question: Question, seconds: float) -> None:
+        """Where a question belongs the next time, having taken so long (of CPU time)."""
+        quick = seconds <= _QUICK_SECONDS
+        if not quick and not (self._quick.get(question) and seconds <= _FORGIVEN_SECONDS):
             self._quick.pop(question, None)
             return
-        self._quick[question] = None
+        self._quick[question] = quick
         self._quick.move_to_end(question)
         if len(self._quick) > _MOST_QUICK:
             self._quick.popitem(last=False)
 
-    def _in_a_thread(self, question: Question) -> tuple[Kept, bool]:
-        """The answer, and whether it was quick."""
+    def _in_a_thread(self, question: Question) -> tuple[Kept, float]:
+        """The answer, and how long it took (of CPU time)."""
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(self._data, self._searches)
             self._readers.append(reader)
         began = time.thread_time()
         kept = self._answer(reader, question, self._seconds)
-        return kept, time.thread_time() - began <= _QUICK_SECONDS
+        return kept, time.thread_time() - began
 
     def _answer(self, reader: Reader, question: Question, seconds: float, generation: int | None = None) -> Kept:
         now = self._clock()

@@ -309,7 +309,9 @@ def test_all_of_one_round_of_the_loop_are_answered_from_one_state(tmp_path: Path
     answers = Answers(tmp_path, lambda: NOW, 30)
     query = load_saved_queries()["functions.invocation-stats"]
     asked = [plain(query, project=project, function_id=None, interval=None) for project in ("p", "q")]
-    references = [{"project_ref": project, "function_id": "f", "response": {}} for project in ("p", "q")]
+    references: list[dict[str, Any]] = [
+        {"project_ref": project, "function_id": "f", "response": {}} for project in ("p", "q")
+    ]
     event = json.dumps([{"timestamp": NOW, "metadata": metadata} for metadata in references])
 
     async def act() -> None:
@@ -353,6 +355,29 @@ def test_what_fails_before_a_query_in_the_loop_fails_alone(tmp_path: Path, monke
         kept = answers.at_once(asked, 1)
         assert kept is not None
         assert kept.headers[COMPLETE_UNTIL] > before
+
+    asyncio.run(act())
+    answers.close()
+
+
+@pytest.mark.usefixtures("busy_machine")
+def test_taking_longer_is_forgiven_once_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, [])
+    answers = Answers(tmp_path, lambda: NOW, 30)
+    asked = plain(query_of("SELECT 1 AS one"))
+
+    async def is_in_the_loop(quick: float) -> bool:
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr(api.answers, "_QUICK_SECONDS", quick)
+        return answers.at_once(asked, 1) is not None
+
+    async def act() -> None:
+        await in_the_loop(answers, asked)
+        monkeypatch.setattr(api.answers, "_FORGIVEN_SECONDS", 10)
+        assert [await is_in_the_loop(quick) for quick in (0, 10, 0, 0, 10)] == [True, True, True, True, False]
+        await in_the_loop(answers, asked)
+        monkeypatch.setattr(api.answers, "_FORGIVEN_SECONDS", 0)
+        assert [await is_in_the_loop(quick) for quick in (0, 10)] == [True, False]
 
     asyncio.run(act())
     answers.close()
