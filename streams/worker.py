@@ -1,7 +1,6 @@
 """The worker's process: migrations, topics, then the Faust application until it is told to stop."""
 
 import asyncio
-import ctypes
 import io
 import logging
 import sys
@@ -15,6 +14,7 @@ from faust import Worker  # noqa: E402
 
 from schema.clock import Clock, system_clock  # noqa: E402
 from schema.errors import SettingsError  # noqa: E402
+from schema.heap import tune_heap  # noqa: E402
 from schema.settings import EMBEDDED, Settings  # noqa: E402
 from schema.tables import migrate  # noqa: E402
 from streams.app import create_app  # noqa: E402
@@ -24,8 +24,9 @@ from streams.topics import prepare_topics  # noqa: E402
 from streams.watchdog import watch  # noqa: E402
 
 log = logging.getLogger("freshet.worker")
-_ARENAS, _MAPPED_FROM = -8, -3  # mallopt's M_ARENA_MAX and M_MMAP_THRESHOLD
-_LARGE = 1 << 20  # bytes
+_LARGE = 1 << 20
+"""Bytes. Records are made in one thread and freed in another, a few megabytes at a time: with a heap a thread, and large
+pieces kept, a worker at full speed holds 60 MB more (docs/decisions/0013-memory.md)."""
 _SWITCH_SECONDS = 0.0005
 """Python's 5 ms keep the thread that writes waiting for its lock at each statement while another one folds."""
 
@@ -36,7 +37,7 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
     Raises FreshetError where it can't start.
     """
     set_up_logging(settings.log)
-    _bound_heap()
+    tune_heap(mapped_from=_LARGE, heaps=1)
     sys.setswitchinterval(_SWITCH_SECONDS)
     store = migrate(settings.data)
     if settings.broker == EMBEDDED:
@@ -53,15 +54,3 @@ def run_worker(settings: Settings, clock: Clock = system_clock) -> NoReturn:
     finally:
         app.ingest.close()
         METERS.close()
-
-
-def _bound_heap() -> None:
-    """Have glibc keep one heap for all threads, and give back large pieces at once.
-
-    Records are made in one thread and freed in another, a few megabytes at a time: without this a worker at full speed
-    holds 60 MB more (docs/decisions/0013-memory.md). Elsewhere than on glibc nothing happens.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_ARENAS, 1)
-        mallopt(_MAPPED_FROM, _LARGE)
