@@ -25,8 +25,8 @@ from streams.watchdog import watch  # noqa: E402
 
 log = logging.getLogger("freshet.worker")
 _LARGE = 1 << 20
-"""Bytes. Records are made in one thread and freed in another, a few megabytes at a time: with a heap a thread, and large
-pieces kept, a worker at full speed holds 60 MB more (docs/decisions/0013-memory.md)."""
+"""Bytes. Records are made in one thread and freed in another, a few megabytes at a time: with a heap a thread, and
+large pieces kept, a worker at full speed holds 60 MB more (docs/decisions/0013-memory.md)."""
 _SWITCH_SECONDS = 0.0005
 """Python's 5 ms keep the thread that writes waiting for its lock at each statement while another one folds."""
 
