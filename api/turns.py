@@ -25,6 +25,8 @@ class Turns:
         self._used = 0.0
         self._expected = 0.0
         self._since = 0.0
+        self._again = 0
+        """How many of those that were let in have to wait for the next go, as the first of it."""
         self._armed = False
 
     def free(self) -> bool:
@@ -41,10 +43,16 @@ class Turns:
             return
         if len(self._waiting) >= self._most:
             raise Overloaded("too many queries are waiting already: try again in a moment")
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        self._arm()
-        await turn
+        place = len(self._waiting)
+        while True:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.insert(place, turn)
+            self._arm()
+            await turn
+            if self._used < self._left:
+                return
+            place = self._again  # those before it took longer than they were expected to
+            self._again += 1
 
     def took(self, seconds: float) -> None:
         """Something was computed in a turn, for so long."""
@@ -64,8 +72,8 @@ class Turns:
         self._armed = False
         others = time.perf_counter() - self._since - self._used
         self._left = min(max(_SECONDS, others), _MOST_SECONDS)
-        self._used = 0.0
-        expected = 0.0
+        self._used = expected = 0.0
+        self._again = 0
         while self._waiting and expected < self._left:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -53,6 +53,33 @@ def test_who_waits_comes_in_the_order_of_asking_and_others_are_heard_meanwhile()
     asyncio.run(ask())
 
 
+def test_what_takes_longer_than_before_has_a_go_of_its_own_in_the_order_of_asking() -> None:
+    async def ask() -> None:
+        turns, heard = Turns(50), list[int]()
+        for _ in range(20):
+            turns.took(0.0001)
+            await asyncio.sleep(0)
+        gaps, before = list[int](), 0
+
+        async def query(number: int) -> None:
+            await turns.mine()
+            turns.took(0.02)
+            heard.append(number)
+
+        async def other() -> None:
+            nonlocal before
+            while len(heard) < 20:
+                gaps.append(len(heard) - before)
+                before = len(heard)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(query(number) for number in range(20)), other())
+        assert heard == list(range(20))
+        assert max(gaps) == 1
+
+    asyncio.run(ask())
+
+
 def test_no_more_wait_than_may_and_who_leaves_is_forgotten() -> None:
     async def ask() -> None:
         turns = Turns(3)
