@@ -1,7 +1,7 @@
 """An answer's JSON, in the shape that its readers want."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, Literal
@@ -60,11 +60,14 @@ def row_count(query: SavedQuery, answer: Answer) -> int:
 
 
 @lru_cache(maxsize=256)
-def _object(columns: tuple[str, ...]) -> type[msgspec.Struct]:
+def _object(columns: tuple[str, ...]) -> Callable[..., Any]:
     """What makes an object of a row: 0.2 µs one of eight columns, 0.8 by way of a dict."""
     names = [f"column_{number}" for number in range(len(columns))]
     fields: list[tuple[str, type]] = [(name, object) for name in names]
-    return msgspec.defstruct("Row", fields, rename=dict(zip(names, columns, strict=True)), gc=False)
+    try:
+        return msgspec.defstruct("Row", fields, rename=dict(zip(names, columns, strict=True)), gc=False)
+    except ValueError:  # a name with what JSON escapes: that of an expression is its text
+        return lambda *row: dict(zip(columns, row, strict=True))
 
 
 def _array(query: SavedQuery, array: Any, shape: MetadataShape, redact: bool) -> bytes:

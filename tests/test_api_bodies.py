@@ -1,4 +1,4 @@
-"""The shape of metadata that Studio reads: each object in an array of one, and nothing else changed."""
+"""The shape of metadata that Studio reads: each object in an array of one; and rows as objects."""
 
 import json
 from typing import Any
@@ -65,6 +65,18 @@ def test_the_shape_concerns_the_column_metadata_alone() -> None:
         b'{"result":[{"metadata":[{"a":[{}]}],"more":{"b":{}},"text":"{}"},{"metadata":null,"more":null,"text":null}]}'
     )
     assert body(query, answer).startswith(b'{"result":[{"metadata":{"a":{}},')
+
+
+NAMES = ('"', 'a "b"', "a\\b", "coalesce(a,\n  b)", "\t", "", "é", "column_0", "__init__", "a b")
+
+
+@given(st.lists(st.sampled_from(NAMES) | st.text(), min_size=1, unique=True), st.data())
+def test_rows_are_objects_of_all_columns_whatever_their_names(names: list[str], data: st.DataObject) -> None:
+    values = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+    rows = data.draw(st.lists(st.tuples(*[values] * len(names)), max_size=3))
+    told = json.loads(body(query_of("SELECT 1"), Answer(tuple(names), [*rows])))
+    assert told == {"result": [dict(zip(names, row, strict=True)) for row in rows]}
+    assert [[*row] for row in told["result"]] == [names] * len(rows)
 
 
 @pytest.mark.parametrize("depth", [64, 5000])
