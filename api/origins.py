@@ -16,6 +16,7 @@ Origin = tuple[str, str]
 """(project, origin)"""
 _ORIGINS_AT_ONCE = 1000
 _MOST_DECIDED = 256  # subjects, and scopes
+_MOST_LISTED = 10_000  # origins, of all subjects: 2.5 MB, in each of a process's three readers
 _encode = msgspec.json.Encoder().encode
 _ALL_PROJECTS = """
 SELECT min(project) FROM origin_hits
@@ -50,6 +51,8 @@ class DecidedOrigins:
 
     def __init__(self) -> None:
         self._known: dict[Subject, Decided] = {}
+        self._listed = 0
+        """Origins in what is known, or some more: those forgotten one scope at a time are counted still."""
         self._digests: dict[frozenset[str] | None, bytes] = {}
         """Of a scope's origins."""
         self._current: set[frozenset[str] | None] = set()
@@ -65,9 +68,12 @@ class DecidedOrigins:
             self._look_for_others(db, subject.projects)
         decided = self._known.get(subject)
         if decided is None:
-            if len(self._known) >= _MOST_DECIDED:
+            decided = _decide(db, search())
+            self._listed += len(decided.origins)
+            if len(self._known) >= _MOST_DECIDED or self._listed > _MOST_LISTED:
                 self._known.clear()
-            decided = self._known[subject] = _decide(db, search())
+                self._listed = len(decided.origins)
+            self._known[subject] = decided
         return decided
 
     def _look_for_others(self, db: apsw.Connection, projects: frozenset[str] | None) -> None:

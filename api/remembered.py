@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from api.searching import Matched
 from schema.timestamps import HOUR, MINUTE
@@ -20,6 +20,7 @@ from schema.url_blocks import UrlBlock
 _BITS = 4  # of a family set
 _MOST_EDGES = 256  # of a subject
 _MOST_ARRAYS = 8  # of a subject: those of windows that begin in another minute by now among them
+_MOST_SUBJECTS = 4096  # half a kilobyte each beside what is counted
 _OF_EACH_BLOCK = 200  # bytes: the objects around the counts, and their place in a dict
 
 
@@ -119,6 +120,11 @@ class CountsArray(NamedTuple):
         return 3 * _OF_EACH_BLOCK + 200 * len(self.stamp[1]) + len(self.rest) + edges
 
 
+class _Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
 class Known:
     """What is known of one subject: counts and first minutes by block id, counts by hour, and by window.
 
@@ -158,73 +164,43 @@ class Remembered:
             known = self._known.get(subject)
             if known is None:
                 known = self._known[subject] = Known(subject)
+                if len(self._known) > _MOST_SUBJECTS:
+                    self._drop(next(iter(self._known)))
             self._known.move_to_end(subject)
             return known
 
     def keep(self, known: Known, block: int, counts: BlockCounts) -> None:
         """Remember what a block gave; the subjects asked for longest ago make room.
 
-        Where one subject takes all the room there is, no more of it is kept.
+        Where one subject takes all the room there is, no more of it is kept: so it is with all that is kept here.
         """
         with self._lock:
-            if self._known.get(known.subject) is not known or block in known.blocks:
-                return
-            while self.size + counts.size > self._most:
-                oldest = next(iter(self._known))
-                if oldest == known.subject:
-                    if len(self._known) == 1:
-                        return
-                    self._known.move_to_end(oldest)
-                else:
-                    self._drop(oldest)
-            known.blocks[block] = counts
-            known.size += counts.size
-            self.size += counts.size
+            if block not in known.blocks and self._has_room(known, counts.size):
+                known.blocks[block] = counts
 
     def keep_edge(self, known: Known, block: int, edge: Edge) -> None:
-        """Remember a minute of a block in the place of another one; where there is no room, it is not kept."""
+        """Remember a minute of a block in the place of another one."""
         with self._lock:
-            if self._known.get(known.subject) is not known:
-                return
-            old = known.edges.pop(block, None)
-            grown = edge.size - (old.size if old is not None else 0)
-            if len(known.edges) >= _MOST_EDGES:  # of windows that began long ago
-                grown -= sum(other.size for other in known.edges.values())
-                known.edges.clear()
-            if self.size + grown <= self._most:
+            gone = [block] if len(known.edges) < _MOST_EDGES else list(known.edges)  # of windows that began long ago
+            self._shrink(known, [known.edges.pop(number) for number in gone if number in known.edges])
+            if self._has_room(known, edge.size):
                 known.edges[block] = edge
-            else:
-                grown -= edge.size
-            known.size += grown
-            self.size += grown
 
     def keep_hour(self, known: Known, hour: int, counts: HourCounts) -> None:
-        """Remember an hour's counts in the place of former ones; where there is no room, they are not kept."""
+        """Remember an hour's counts in the place of former ones."""
         with self._lock:
-            if self._known.get(known.subject) is not known:
-                return
-            old = known.hours.pop(hour, None)
-            grown = -old.size if old is not None else 0
-            if self.size + grown + counts.size <= self._most:
+            self._shrink(known, [known.hours.pop(hour)] if hour in known.hours else [])
+            if self._has_room(known, counts.size):
                 known.hours[hour] = counts
-                grown += counts.size
-            known.size += grown
-            self.size += grown
 
     def keep_array(self, known: Known, window: Window, counts: CountsArray) -> None:
-        """Remember a window's counts in the place of former ones; where there is no room, they are not kept."""
+        """Remember a window's counts in the place of former ones, or of the window asked for longest ago."""
         with self._lock:
-            if self._known.get(known.subject) is not known:
-                return
-            old = known.arrays.pop(window, None)
-            if old is None and len(known.arrays) >= _MOST_ARRAYS:
-                old = known.arrays.pop(next(iter(known.arrays)))
-            grown = -old.size if old is not None else 0
-            if self.size + grown + counts.size <= self._most:
+            if window not in known.arrays and len(known.arrays) >= _MOST_ARRAYS:
+                self._shrink(known, [known.arrays.pop(next(iter(known.arrays)))])
+            self._shrink(known, [known.arrays.pop(window)] if window in known.arrays else [])
+            if self._has_room(known, counts.size):
                 known.arrays[window] = counts
-                grown += counts.size
-            known.size += grown
-            self.size += grown
 
     def forget_gone(self, known: Known, present: Collection[int], oldest: int, since: int) -> None:
         """Forget blocks that are gone: of hours before the `oldest` (µs), or from `since` on and not `present`."""
@@ -235,12 +211,31 @@ class Remembered:
                 gone.append((block, counts))
             else:
                 left.add(counts.hour)
-        past = [(hour, hours) for hour, hours in list(known.hours.items()) if hour not in left]
+        past = [hour for hour in list(known.hours) if hour not in left]
         with self._lock:
-            if self._known.get(known.subject) is not known:
-                return
-            freed = sum(counts.size for block, counts in gone if known.blocks.pop(block, None) is not None)
-            freed += sum(hours.size for hour, hours in past if known.hours.pop(hour, None) is not None)
+            self._shrink(known, [counts for block, counts in gone if known.blocks.pop(block, None) is not None])
+            self._shrink(known, [known.hours.pop(hour) for hour in past if hour in known.hours])
+
+    def _has_room(self, known: Known, size: int) -> bool:
+        """Whether so many bytes more fit, and are counted: other subjects, asked for longest ago, make room."""
+        if self._known.get(known.subject) is not known:  # it was dropped meanwhile
+            return False
+        while self.size + size > self._most:
+            oldest = next(iter(self._known))
+            if oldest != known.subject:
+                self._drop(oldest)
+            elif len(self._known) == 1:
+                return False
+            else:
+                self._known.move_to_end(oldest)
+        known.size += size
+        self.size += size
+        return True
+
+    def _shrink(self, known: Known, gone: Sequence[_Sized]) -> None:
+        """Count no more what has been taken away; a subject that was dropped was so with all it had."""
+        if self._known.get(known.subject) is known:
+            freed = sum(one.size for one in gone)
             known.size -= freed
             self.size -= freed
 

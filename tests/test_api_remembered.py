@@ -18,6 +18,7 @@ from test_api_reader import SET_GENERATION, in_another_process, reading
 from test_api_request_counts import NOW, PATTERNS, QUERY, Request, answered, histories, oracle_of, stored
 
 import api.origins
+import api.remembered
 import api.request_counts
 from api.background import Background, Stopped
 from api.reader import Reader, Searches
@@ -39,6 +40,7 @@ while idle < 2:
     idle = 0 if commit(store, sealer.prepare()) else idle + 1
 """
 RUN = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.executescript(sys.argv[2])"
+BEGIN_IDS = "INSERT INTO sqlite_sequence VALUES ('url_blocks', {})"
 MORE = """
 import sys
 from pathlib import Path
@@ -115,7 +117,11 @@ def test_an_origin_that_comes_later_decides_at_once(tmp_path: Path, interval: st
         assert sum(row["total_rest_requests"] for row in rows) == 2
 
 
-def test_origins_decide_once_until_there_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_origins_decide_once_until_there_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(api.origins, "_ORIGINS_AT_ONCE", at_once)
     stored(tmp_path, NOW, [Request(2 * MINUTE), Request(MINUTE, "bbb", "https://bbb/x")])
     decided: list[str] = []
     decide = api.origins._decide
@@ -140,6 +146,48 @@ def test_origins_decide_once_until_there_are_others(tmp_path: Path, monkeypatch:
         assert ask("Request(0, batch=7), Request(0, 'bbb', 'https://bbb/y', batch=8)") == []
         assert ask("Request(0, 'ccc', 'https://b/aaa', batch=7)") == ["aaa", "bbb"]
         assert ask("Request(0, 'aaa', 'https://b/aaa', batch=7)") == ["aaa", "aaa", "bbb", "bbb"]
+
+
+def test_what_origins_decided_takes_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api.origins, "_MOST_LISTED", 10)
+    stored(tmp_path, NOW, [Request(MINUTE, "aaa", f"https://aaa{n}.co/rest") for n in range(4)])
+    with reading(tmp_path) as reader:
+        for number in range(20):
+            assert len(answered(reader, NOW, f"aaa|zzz{number}", "daily")) == 1
+            assert 4 <= sum(len(decided.origins) for decided in reader._decided._known.values()) <= 10
+        monkeypatch.setattr(api.origins, "_MOST_LISTED", 3)
+        for number in range(2):
+            assert len(answered(reader, NOW, f"aaa|yyy{number}", "daily")) == 1
+            assert len(reader._decided._known) == 1
+
+
+@pytest.mark.parametrize("interval", ["1hr", "3hr", "1day", "7day"])
+@pytest.mark.parametrize("pattern", ["aaa", "/rest", "aaa|/rest"])
+def test_a_late_event_in_the_first_minute_alone_is_seen(tmp_path: Path, pattern: str, interval: str) -> None:
+    now = NOW - NOW % HOUR - 30 * SECOND
+    span = COUNTS_INTERVALS[interval][0]
+    stored(tmp_path, now, [Request(MINUTE)])
+    with reading(tmp_path) as reader:
+        assert sum(row["total_rest_requests"] for row in answered(reader, now, pattern, interval)) == 1
+        in_another_process(MORE, Path(__file__).parent, tmp_path, now, f"[Request({span} - 1, batch=7)]")
+        assert sum(row["total_rest_requests"] for row in answered(reader, now, pattern, interval)) == 2
+
+
+@pytest.mark.parametrize(("ids_before", "blocks"), [(0, 2), (3, 3)])
+def test_other_blocks_of_the_same_number_or_the_same_sum_are_others(
+    tmp_path: Path, ids_before: int, blocks: int
+) -> None:
+    """One and two become three, and four comes; four, five and six become seven, and eight comes."""
+    stored(tmp_path, NOW, [])
+    in_another_process(RUN, store_path(tmp_path, 1), BEGIN_IDS.format(ids_before))
+    more = ", ".join(f"Request(2 * 3600_000_000 + {number}, batch={number})" for number in range(blocks))
+    in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, f"[{more}]")
+    with reading(tmp_path) as reader:
+        assert answered(reader, NOW, "/rest", "1day")[0]["total_rest_requests"] == blocks
+        seal(tmp_path)
+        in_another_process(MORE, Path(__file__).parent, tmp_path, NOW, "[Request(2 * 3600_000_000 + 9, batch=9)]")
+        assert sorted(reader._searches.remembered.known(Subject(1, "/rest", None)).blocks)[-1] == ids_before + blocks
+        assert answered(reader, NOW, "/rest", "1day")[0]["total_rest_requests"] == blocks + 1
 
 
 LATER = (  # to what has been there already: in the same minutes, in others, of an origin that decides and of others
@@ -318,9 +366,35 @@ def test_arrays_are_bounded_in_number_and_memory() -> None:
         assert window in known.arrays
         assert remembered.size == known.size == of_arrays(known) <= 20_000
         assert len(known.arrays) <= 8
+    assert [number for _, number in known.arrays] == list(range(12, 20))
     remembered.keep_array(known, (60, 0), CountsArray(((), (), None), 0, (), bytes(100_000), ()))  # too much
     assert (60, 0) not in known.arrays
     assert remembered.size == known.size == of_arrays(known)
+
+
+def test_arrays_and_edges_of_those_asked_for_longest_ago_make_room() -> None:
+    remembered, edge = Remembered(20_000), Edge(0, [(0, 1)] * 20)
+    array = CountsArray(((), (), None), 0, (), bytes(1000), ())
+    assert array._replace(edges=[edge]).size == array.size + edge.size
+    for number in range(100):
+        known = remembered.known(Subject(1, str(number), None))
+        for window in range(4):
+            remembered.keep_array(known, (60, window), array)
+            remembered.keep_edge(known, window, edge)
+        assert len(known.arrays) == len(known.edges) == 4
+        assert remembered.size <= 20_000
+    assert remembered.size == sum(one.size for one in remembered._known.values()) > 10_000
+
+
+def test_no_more_subjects_are_known_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api.remembered, "_MOST_SUBJECTS", 10)
+    remembered = Remembered(20_000)
+    for number in range(30):
+        known = remembered.known(Subject(1, str(number), None))
+        remembered.keep(known, 1, counted(1))
+        remembered.known(Subject(1, "0", None))
+    assert [subject.pattern for subject in remembered._known] == [*map(str, range(21, 30)), "0"]
+    assert remembered.size == sum(one.size for one in remembered._known.values())
 
 
 def test_what_is_forgotten_meanwhile_is_not_kept() -> None:
