@@ -22,7 +22,7 @@ from schema.errors import QueryTimeout, StoreMissing, StoreTooNew
 from schema.events import Source
 from schema.intervals import USAGE_INTERVALS
 from schema.saved_queries import SavedQuery, parse_saved_query
-from schema.tables import control_path, migrate, migrate_control, store_path
+from schema.tables import control_path, make_store, migrate, migrate_control, store_path
 from schema.timestamps import DAY, HOUR, SECOND
 from streams.batch import FetchedBatch, Topic
 from streams.fold import fold_edge, fold_invocations
@@ -185,6 +185,16 @@ def test_the_reader_follows_the_generation(two_generations: Path) -> None:
     for number, counters in ((1, 0), (1, 0), (2, 1)):
         in_another_process(SET_GENERATION, two_generations, number)
         assert ask(reader, "SELECT count(*) FROM counters") == [(counters,)]
+
+
+def test_how_far_the_log_is_applied_is_that_of_the_generation(tmp_path: Path) -> None:
+    fill(tmp_path, [[Record("functions", 0, 0, NOW // 1000, b"[]")]])
+    make_store(store_path(tmp_path, 2))
+    one = query_of("SELECT 1 AS one")
+    with reading(tmp_path) as reader:
+        assert reader.run(one, {}, None, NOW, 10).complete_until is not None
+        in_another_process(SET_GENERATION, tmp_path, 2)
+        assert reader.run(one, {}, None, NOW, 10).complete_until is None
 
 
 def test_the_reader_lets_go_of_the_old_generation(two_generations: Path) -> None:

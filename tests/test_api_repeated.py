@@ -121,6 +121,11 @@ def test_a_request_that_differs_anywhere_is_another_one(kept: Kept) -> None:
     assert b"1.2.3.4" in kept.get(LOGS).content
 
 
+ONLY_Q = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db:
+    db.execute("UPDATE keys SET projects = '[\\"q\\"]'")
+"""
 REVOKE = (
     "import sys; from pathlib import Path; from ops.keys import revoke_key; revoke_key(Path(sys.argv[1]), sys.argv[2])"
 )
@@ -147,10 +152,10 @@ class Failing:
             raise self.error
         return KeptAnswer(b"{}", '"tag"', NOW, {"content-type": "application/json", "etag": '"tag"'}, 0)
 
-    async def ask(self) -> tuple[int, dict[bytes, bytes], bytes]:
+    async def ask(self, query: bytes = b"project=p") -> tuple[int, dict[bytes, bytes], bytes]:
         """Status, fields and body of an answer."""
         sent: list[dict[str, Any]] = []
-        path, query = "/logs.all", b"project=p"
+        path = "/logs.all"
         headers = [(b"host", b"x"), (b"x-api-key", self.key.encode())]
         self.scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "path": path}
         self.scope |= {"raw_path": path.encode(), "query_string": query, "headers": headers, "scheme": "http"}
@@ -209,6 +214,20 @@ def test_a_key_is_looked_at_once_a_round_of_the_loop_and_anew_in_the_next(
         assert len(looked) == 2
         in_another_process(REVOKE, tmp_path, "one")
         assert await statuses() == [401] * 5
+
+    asyncio.run(act())
+
+
+def test_a_key_that_was_looked_at_for_another_request_has_to_be_the_same(tmp_path: Path) -> None:
+    failing = Failing(tmp_path)
+
+    async def act() -> None:
+        assert [(await failing.ask())[0] for _ in range(2)] == [200] * 2
+        in_another_process(ONLY_Q, control_path(tmp_path))
+        assert [(await failing.ask(b"project=q"))[0] for _ in range(2)] == [200] * 2
+        await asyncio.sleep(0)
+        both = await asyncio.gather(failing.ask(b"project=q"), failing.ask(b"project=p"))
+        assert [status for status, _, _ in both] == [200, 403]
 
     asyncio.run(act())
 

@@ -217,6 +217,22 @@ def test_counting_past_the_time_limit_is_given_up(tmp_path: Path, pattern: str, 
     db.close()
 
 
+@pytest.mark.parametrize("buckets", [999, 1000, 1001])
+@pytest.mark.parametrize("first", [(), (3 * HOUR - SECOND,)])
+def test_the_first_minute_counts_among_the_rows_that_may_be(
+    tmp_path: Path, buckets: int, first: tuple[int, ...]
+) -> None:
+    now = NOW - NOW % MINUTE + 30 * SECOND
+    ages = [3 * HOUR - 30 * SECOND - number * MINUTE for number in range(buckets)]
+    oracle = stored(tmp_path, now, [Request(age) for age in (*ages, *first)])
+    with reading(tmp_path) as reader:
+        for _ in range(2):
+            answer = reader.run(QUERY, {"project": "aaa", "interval": "3hr"}, None, now, 10)
+            rows = json.loads(body(QUERY, answer))["result"]
+            assert row_count(QUERY, answer) == len(rows) == min(1000, buckets + len(first))
+            rows_agree(rows, oracle.api_counts(now, "aaa", "3hr"))
+
+
 def test_no_more_rows_are_answered_than_a_saved_query_may(tmp_path: Path) -> None:
     events = [
         {"timestamp": NOW + (n - 170) * MINUTE, "project": "p", "metadata": {"request": {"url": "https://p.co/rest"}}}
