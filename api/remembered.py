@@ -21,6 +21,7 @@ _BITS = 4  # of a family set
 _MOST_EDGES = 256  # of a subject
 _MOST_ARRAYS = 8  # of a subject: those of windows that begin in another minute by now among them
 _MOST_SUBJECTS = 4096  # half a kilobyte each beside what is counted
+_OF_EACH_ORIGIN = 350  # bytes: its names, its hits, and the tuples around them
 _OF_EACH_BLOCK = 200  # bytes: the objects around the counts, and their place in a dict
 
 
@@ -117,7 +118,7 @@ class CountsArray(NamedTuple):
     def size(self) -> int:
         """Roughly its bytes in memory."""
         edges = sum(edge.size for edge in self.edges)
-        return 3 * _OF_EACH_BLOCK + 200 * len(self.stamp[1]) + len(self.rest) + edges
+        return 3 * _OF_EACH_BLOCK + _OF_EACH_ORIGIN * len(self.stamp[1]) + len(self.rest) + edges
 
 
 class _Sized(Protocol):
