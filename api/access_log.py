@@ -18,7 +18,6 @@ import re
 import sys
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +27,7 @@ from gunicorn.glogging import Logger
 
 from api.meters import IN_FLIGHT, REQUESTS
 from schema.log_lines import formatter, wants_json
+from schema.timestamps import SECOND, datetime_text
 
 CONTEXT = "freshet.context"
 """Where a request's ASGI scope holds Falcon's context, and gunicorn's environ for the log too."""
@@ -88,12 +88,7 @@ class AccessLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
 
 def _now() -> str:
     second, nanos = divmod(time.time_ns(), 10**9)
-    return f"{_second(second)}.{nanos // 10**6:03}Z"
-
-
-@lru_cache(maxsize=2)
-def _second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{datetime_text(second * SECOND)}.{nanos // 10**6:03}Z"
 
 
 def _as_json(line: dict[str, Any]) -> str:
