@@ -51,8 +51,6 @@ class DecidedOrigins:
 
     def __init__(self) -> None:
         self._known: dict[Subject, Decided] = {}
-        self._listed = 0
-        """Origins in what is known, or some more: those forgotten one scope at a time are counted still."""
         self._digests: dict[frozenset[str] | None, bytes] = {}
         """Of a scope's origins."""
         self._current: set[frozenset[str] | None] = set()
@@ -69,16 +67,15 @@ class DecidedOrigins:
         decided = self._known.get(subject)
         if decided is None:
             decided = _decide(db, search())
-            self._listed += len(decided.origins)
-            if len(self._known) >= _MOST_DECIDED or self._listed > _MOST_LISTED:
+            listed = sum(len(other.origins) for other in self._known.values())
+            if len(self._known) >= _MOST_DECIDED or listed + len(decided.origins) > _MOST_LISTED:
                 self._known.clear()
-                self._listed = len(decided.origins)
             self._known[subject] = decided
         return decided
 
     def _look_for_others(self, db: apsw.Connection, projects: frozenset[str] | None) -> None:
-        origins, digest = _origins(db, projects), sha256()
-        while some := list(islice(origins, _ORIGINS_AT_ONCE)):
+        digest = sha256()
+        for some in _origins(db, projects):
             digest.update(_encode(some))
         if self._digests.get(projects) != digest.digest():
             if len(self._digests) >= _MOST_DECIDED:
@@ -92,8 +89,7 @@ class DecidedOrigins:
 def _decide(db: apsw.Connection, search: Search) -> Decided:
     decided: list[Origin] = []
     count = 0
-    origins = _origins(db, search.projects)
-    while some := list(islice(origins, _ORIGINS_AT_ONCE)):
+    for some in _origins(db, search.projects):
         search.look()
         search.origins.decide([origin for _, origin in some])
         decided += [origin for origin in some if search.origins[origin[1]]]
@@ -101,10 +97,15 @@ def _decide(db: apsw.Connection, search: Search) -> Decided:
     return Decided(decided, len(decided) < count)
 
 
-def _origins(db: apsw.Connection, projects: frozenset[str] | None) -> Iterator[Origin]:
-    """All origins of these projects (None: of all), by a step or two in the index each rather than by every row."""
+def _origins(db: apsw.Connection, projects: frozenset[str] | None) -> Iterator[list[Origin]]:
+    """All origins of these projects (None: of all), some at a time.
+
+    By a step or two in the index each rather than by every row.
+    """
     if projects is None:
-        yield from db.execute(_ORIGINS.format(projects=_ALL_PROJECTS))
+        origins = db.execute(_ORIGINS.format(projects=_ALL_PROJECTS))
     else:
-        some = json.dumps(sorted(projects))
-        yield from db.execute(_ORIGINS.format(projects="SELECT value FROM json_each(?)"), (some,))
+        named = json.dumps(sorted(projects))
+        origins = db.execute(_ORIGINS.format(projects="SELECT value FROM json_each(?)"), (named,))
+    while some := list(islice(origins, _ORIGINS_AT_ONCE)):
+        yield some
